@@ -1,0 +1,72 @@
+"""Named architectures: a parent and a few numbers. Explicit flags win."""
+
+from dataclasses import fields
+
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
+from fairseq.models.transformer import TransformerConfig, base_architecture
+
+from .config import TransformerRFAConfig
+from .transformer import TransformerRFAModel  # noqa: F401 registers the model that the names belong to
+
+RFA_OPTIONS = {
+    option.name: option.default
+    for option in fields(TransformerRFAConfig)
+    if option.name not in TransformerConfig.__dataclass_fields__
+}
+
+
+def set_defaults(args, **defaults):
+    for name, value in defaults.items():
+        if not hasattr(args, name):
+            setattr(args, name, value)
+
+
+def transformer_rfa(args):
+    """6 layers of 512, feed-forward 2048, 8 heads."""
+    base_architecture(args)
+    set_defaults(args, **RFA_OPTIONS)
+
+
+def transformer_rfa_iwslt_de_en(args):
+    """6 layers of 512, feed-forward 1024, 8 heads of 64."""
+    set_defaults(args, encoder_ffn_embed_dim=1024, decoder_ffn_embed_dim=1024)
+    transformer_rfa(args)
+
+
+def transformer_rfa_tiny(args):
+    """3 layers of 128, feed-forward 256, 4 heads: for CPUs."""
+    for side in ("encoder", "decoder"):
+        set_defaults(
+            args,
+            **{
+                f"{side}_embed_dim": 128,
+                f"{side}_ffn_embed_dim": 256,
+                f"{side}_layers": 3,
+                f"{side}_attention_heads": 4,
+            },
+        )
+    transformer_rfa(args)
+
+
+def gated(architecture):
+    def with_gate(args):
+        set_defaults(args, rfa_gate=True)
+        architecture(args)
+
+    with_gate.__doc__ = f"{architecture.__doc__[:-1]}, with the gate."
+    return with_gate
+
+
+ARCHITECTURES = {
+    "transformer_rfa": transformer_rfa,
+    "transformer_rfa_wmt_en_de": transformer_rfa,
+    "transformer_rfa_iwslt_de_en": transformer_rfa_iwslt_de_en,
+    "transformer_rfa_tiny": transformer_rfa_tiny,
+}
+ARCHITECTURES.update(
+    {f"{name}_gate": gated(architecture) for name, architecture in ARCHITECTURES.items()}
+)
+
+for name, architecture in ARCHITECTURES.items():
+    if name not in ARCH_MODEL_REGISTRY:
+        register_model_architecture("transformer_rfa", name)(architecture)

@@ -1,0 +1,317 @@
+"""Random feature attention as fairseq modules: projections, masks, incremental state.
+
+The modules see (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
+"""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from . import linear_attention
+from .feature_maps import FEATURE_MAPS
+from .linear_attention import State
+from .random_matrices import MatrixPool
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+SMALLEST_NORM = 1e-6
+
+
+class RandomFeatureAttention(MultiheadAttention):
+    """What causal and cross attention share: fairseq's projections, the directions and the features.
+
+    Args:
+        pool: the random matrices (P, D, d), shared by all layers.
+        layer_index: l; evaluation gives head h the row (l·H + h) mod P of the pool.
+        feature_map: a name in `FEATURE_MAPS`.
+        sigma_init: where σ (H, d) starts, greater than 0.
+        fixed_sigma: σ is not trained.
+        fixed_matrices: training uses the matrices of evaluation instead of drawing them.
+        floor: smallest denominator, greater than 0.
+        options: those of fairseq's MultiheadAttention.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        pool: MatrixPool,
+        layer_index: int,
+        feature_map: str = "gaussian",
+        sigma_init: float = 1.0,
+        fixed_sigma: bool = False,
+        fixed_matrices: bool = False,
+        floor: float = linear_attention.DENOMINATOR_FLOOR,
+        **options,
+    ):
+        super().__init__(embed_dim, num_heads, **options)
+        self.pool = pool
+        self.layer_index = layer_index
+        self.feature_map = FEATURE_MAPS[feature_map]
+        self.fixed_matrices = fixed_matrices
+        self.floor = floor
+        self.sigma = nn.Parameter(
+            torch.full((num_heads, self.head_dim), float(sigma_init)), requires_grad=not fixed_sigma
+        )
+
+    def evaluation_matrices(self) -> Tensor:
+        """The w̃ that evaluation uses, (H, D, d)."""
+        return self.pool.of_layer(self.layer_index, self.num_heads)
+
+    def directions(self) -> Tensor:
+        """w = σ ∘ w̃ (eq. 8), (H, D, d) in float32 or wider; drawn anew at each call in training."""
+        if self.training and not self.fixed_matrices:
+            matrices = self.pool.draw(self.num_heads)
+        else:
+            matrices = self.evaluation_matrices()
+        sigma = self.sigma.unsqueeze(1)
+        return matrices * sigma.to(torch.promote_types(sigma.dtype, torch.float32))
+
+    def features(self, x: Tensor, directions: Tensor) -> Tensor:
+        """φ of queries or keys, scaled to unit length: (positions, B, embed_dim) → (B, H, positions, F)."""
+        x = self.split_heads(x).to(directions.dtype)
+        return self.feature_map(F.normalize(x, dim=-1, eps=SMALLEST_NORM), directions)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(positions, B, embed_dim) → (B, H, positions, d)"""
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def join_heads(self, x: Tensor) -> Tensor:
+        """(B, H, positions, d) → (positions, B, embed_dim), through the output projection."""
+        x = x.permute(2, 0, 1, 3).flatten(2)
+        return self.out_proj(x.to(self.out_proj.weight.dtype))
+
+    def _get_state(self, incremental_state: IncrementalState) -> Optional[State]:
+        buffer = self._get_input_buffer(incremental_state)
+        return State(buffer["kv"], buffer["ksum"]) if buffer else None
+
+    def _set_state(self, incremental_state: IncrementalState, state: State) -> None:
+        self._set_input_buffer(incremental_state, state._asdict())
+
+
+class CausalRFA(RandomFeatureAttention):
+    """Causal self-attention over the prefix (eq. 6, algorithm 1), with the gate of eq. 7 if wanted.
+
+    Args:
+        gate: g_t = sigmoid(w_g·x_t + b_g), one scalar for each head.
+        gate_bias: where b_g starts.
+        chunk_size: C of `linear_attention.causal`.
+        options: those of `RandomFeatureAttention`.
+    """
+
+    def __init__(
+        self,
+        *arguments,
+        gate: bool = False,
+        gate_bias: float = 0.0,
+        chunk_size: int = 64,
+        **options,
+    ):
+        super().__init__(*arguments, self_attention=True, **options)
+        self.chunk_size = chunk_size
+        self.gate_proj = None
+        if gate:
+            self.gate_proj = nn.Linear(self.embed_dim, self.num_heads)
+            nn.init.xavier_uniform_(self.gate_proj.weight)
+            nn.init.constant_(self.gate_proj.bias, gate_bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor] = None,
+        value: Optional[Tensor] = None,
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, None]:
+        """Attend from each position of query (N, B, embed_dim) to itself and those before it.
+
+        key and value are query, and the mask is always causal, so the arguments key, value, static_kv and
+        attn_mask of fairseq's interface change nothing. No weights are returned.
+
+        Args:
+            key_padding_mask: (B, N), True at padding.
+            incremental_state: the positions follow those of earlier calls.
+        """
+        directions = self.directions()
+        phi_q = self.features(self.q_proj(query), directions)
+        phi_k = self.features(self.k_proj(query), directions)
+        v = self.split_heads(self.v_proj(query))
+        gate_logits = None
+        if self.gate_proj is not None:
+            gate_logits = self.gate_proj(query).permute(1, 2, 0)
+        padding = None if key_padding_mask is None else key_padding_mask.bool()
+
+        state = self._get_state(incremental_state)
+        if incremental_state is not None and query.size(0) == 1 and padding is None:
+            state = state or linear_attention.empty_state(phi_k, v)
+            out, state = linear_attention.step(
+                phi_q, phi_k, v, state, gate_logits, floor=self.floor
+            )
+        else:
+            out, state = linear_attention.causal(
+                phi_q,
+                phi_k,
+                v,
+                gate_logits,
+                padding,
+                state,
+                chunk_size=self.chunk_size,
+                floor=self.floor,
+                need_state=incremental_state is not None,
+            )
+        if incremental_state is not None:
+            self._set_state(incremental_state, state)
+        return self.join_heads(out), None
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
+        state = self._get_state(incremental_state)
+        if state is not None:
+            self._set_state(incremental_state, _reordered(state, new_order))
+        return incremental_state
+
+
+class CrossRFA(RandomFeatureAttention):
+    """Cross attention (eq. 5, algorithm 2).
+
+    When decoding, the sums over the source are made once and stored once for each sentence: the hypotheses of a
+    sentence are further rows of queries to the same sums.
+
+    Args: those of `RandomFeatureAttention`.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, encoder_decoder_attention=True, **options)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor] = None,
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from query (N, B, embed_dim) to the encoder's output key (M, B, kdim).
+
+        value is key, so the argument changes nothing; nor do static_kv, attn_mask and before_softmax.
+
+        Args:
+            key_padding_mask: (B, M), True at padding.
+            incremental_state: the sums over key are taken from it, or made and kept there.
+            need_weights: return weights (B, N, M) averaged over heads.
+            need_head_weights: return weights of each head, (H, B, N, M).
+        """
+        directions = self.directions()
+        phi_q = self.features(self.q_proj(query), directions)
+        padding = None if key_padding_mask is None else key_padding_mask.bool()
+        if incremental_state is None:
+            phi_k = self.features(self.k_proj(key), directions)
+            v = self.split_heads(self.v_proj(key))
+            out = linear_attention.cross(phi_q, phi_k, v, padding, floor=self.floor)
+        else:
+            state = self._source_state(key, padding, directions, incremental_state)
+            out = self._read_with_beams(phi_q, state)
+
+        weights = None
+        if need_weights or need_head_weights:
+            if incremental_state is not None:
+                phi_k = self.features(self.k_proj(key), directions)
+            weights = linear_attention.cross_weights(phi_q, phi_k, padding, floor=self.floor)
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
+        return self.join_heads(out), weights
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Hypothesis i becomes the former hypothesis new_order[i]; the identity copies nothing.
+
+        Hypotheses move within their sentence, so the sums move only where sentences leave the batch. An order
+        that mixes sentences is honoured by giving each hypothesis sums of its own.
+        """
+        buffer = self._get_input_buffer(incremental_state)
+        if not buffer:
+            return incremental_state
+        beams, state = getattr(buffer, "beams", 1), State(**buffer)
+        if beams > 1:
+            parents = new_order.div(beams, rounding_mode="floor")
+            if new_order.numel() % beams == 0 and _equal_in_groups(parents, beams, dim=0):
+                new_order = parents[::beams]
+            else:
+                state = State(*(x.repeat_interleave(beams, dim=0) for x in state))
+                beams = 1
+        self._set_input_buffer(
+            incremental_state, _SourceBuffer(_reordered(state, new_order), beams)
+        )
+        return incremental_state
+
+    def _source_state(
+        self,
+        key: Tensor,
+        padding: Optional[Tensor],
+        directions: Tensor,
+        incremental_state: IncrementalState,
+    ) -> State:
+        """The sums over the source, one row for each sentence."""
+        buffer = self._get_input_buffer(incremental_state)
+        if not buffer:
+            # The beam size is a wish of the last generator that had one; the rows themselves decide.
+            beams = self.beam_size
+            if not _equal_in_groups(key, beams, dim=1) or (
+                padding is not None and not _equal_in_groups(padding, beams, dim=0)
+            ):
+                beams = 1
+            key, padding = key[:, ::beams], None if padding is None else padding[::beams]
+            phi_k = self.features(self.k_proj(key), directions)
+            v = self.split_heads(self.v_proj(key))
+            buffer = _SourceBuffer(linear_attention.summarize(phi_k, v, padding), beams)
+            self._set_input_buffer(incremental_state, buffer)
+        return State(**buffer)
+
+    def _read_with_beams(self, phi_q: Tensor, state: State) -> Tensor:
+        """phi_q (sentences · beams, H, N, F), state of sentences → (sentences · beams, H, N, d)"""
+        beams = phi_q.size(0) // state.ksum.size(0)
+        if beams == 1:
+            return linear_attention.read(phi_q, state, floor=self.floor)
+        length = phi_q.size(2)
+        rows = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
+        out = linear_attention.read(rows, state, floor=self.floor)
+        return out.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)
+
+
+class _SourceBuffer(dict):
+    """The entries of a State, each row of which serves `beams` neighbouring hypotheses."""
+
+    def __init__(self, state: State, beams: int):
+        super().__init__(state._asdict())
+        self.beams = beams
+
+
+def _reordered(state: State, new_order: Tensor) -> State:
+    identity = torch.arange(state.ksum.size(0), device=new_order.device)
+    if torch.equal(new_order, identity):
+        return state
+    return State(*(x.index_select(0, new_order) for x in state))
+
+
+def _equal_in_groups(x: Tensor, size: int, dim: int) -> bool:
+    """Whether each run of `size` neighbours along `dim` holds one value."""
+    if size == 1:
+        return True
+    if x.size(dim) % size:
+        return False
+    groups = x.unflatten(dim, (-1, size))
+    return bool(groups.eq(groups.narrow(dim + 1, 0, 1)).all())

@@ -1,0 +1,134 @@
+"""The options of transformer_rfa and what they may be."""
+
+import math
+from dataclasses import dataclass, field, fields
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+
+from .feature_maps import FEATURE_MAPS
+from .linear_attention import DENOMINATOR_FLOOR
+from .random_matrices import LARGEST_SEED
+
+ATTENTIONS = ("rfa", "softmax")
+
+
+@dataclass
+class TransformerRFAConfig(TransformerConfig):
+    causal_attention: ChoiceEnum(ATTENTIONS) = field(
+        default="rfa", metadata={"help": "attention of the decoder to its own prefix"}
+    )
+    cross_attention: ChoiceEnum(ATTENTIONS) = field(
+        default="rfa", metadata={"help": "attention of the decoder to the encoder's output"}
+    )
+    rfa_feature_map: ChoiceEnum(tuple(FEATURE_MAPS)) = field(
+        default="gaussian", metadata={"help": "feature map"}
+    )
+    rfa_causal_dim: int = field(
+        default=64, metadata={"help": "number of random directions of a head in causal attention"}
+    )
+    rfa_cross_dim: int = field(
+        default=128, metadata={"help": "number of random directions of a head in cross attention"}
+    )
+    rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})
+    rfa_gate_bias: float = field(
+        default=2.0, metadata={"help": "where the gate's bias starts; the gate is its sigmoid"}
+    )
+    rfa_num_matrices: int = field(
+        default=200, metadata={"help": "number of random matrices in the pool of each attention"}
+    )
+    rfa_seed: int = field(
+        default=1, metadata={"help": "seed of the pools, whatever the seed of the training"}
+    )
+    rfa_orthogonal: bool = field(
+        default=False, metadata={"help": "orthogonal rows in blocks of a head's width"}
+    )
+    rfa_fixed_matrices: bool = field(
+        default=False,
+        metadata={"help": "train with the matrices of evaluation instead of draws from the pool"},
+    )
+    rfa_sigma_init: float = field(default=1.0, metadata={"help": "where sigma starts"})
+    rfa_cross_sigma_init: float = field(
+        default=1.0, metadata={"help": "where sigma starts in cross attention"}
+    )
+    rfa_fixed_sigma: bool = field(default=False, metadata={"help": "do not train sigma"})
+    rfa_denominator_floor: float = field(
+        default=DENOMINATOR_FLOOR, metadata={"help": "smallest denominator of attention"}
+    )
+    rfa_gate_denominator_floor: float = field(
+        default=DENOMINATOR_FLOOR,
+        metadata={"help": "smallest denominator of gated causal attention"},
+    )
+    rfa_chunk_size: int = field(
+        default=64,
+        metadata={"help": "positions of a chunk in causal attention: a speed, not a result"},
+    )
+
+    def validate(self):
+        """Refuse values and combinations that make no sense, in one line that names the remedy.
+
+        Raises:
+            ValueError
+        """
+        for option in fields(self):
+            _check_type(option, getattr(self, option.name))
+        for name, allowed in (
+            ("causal_attention", ATTENTIONS),
+            ("cross_attention", ATTENTIONS),
+            ("rfa_feature_map", tuple(FEATURE_MAPS)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise _refusal(self, name, f"one of {', '.join(allowed)}")
+        for name in ("rfa_causal_dim", "rfa_cross_dim", "rfa_num_matrices", "rfa_chunk_size"):
+            if getattr(self, name) < 1:
+                raise _refusal(self, name, "at least 1")
+        for name in (
+            "rfa_sigma_init",
+            "rfa_cross_sigma_init",
+            "rfa_denominator_floor",
+            "rfa_gate_denominator_floor",
+        ):
+            if not 0 < getattr(self, name) < math.inf:
+                raise _refusal(self, name, "a finite number greater than 0")
+        if not math.isfinite(self.rfa_gate_bias):
+            raise _refusal(self, "rfa_gate_bias", "a finite number")
+        if not 0 <= self.rfa_seed <= LARGEST_SEED:
+            raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
+        if "rfa" in (self.causal_attention, self.cross_attention):
+            self._validate_decoder()
+
+    def _validate_decoder(self):
+        decoder = self.decoder
+        if decoder.attention_heads < 1 or decoder.embed_dim % decoder.attention_heads:
+            raise ValueError(
+                f"--decoder-attention-heads is {decoder.attention_heads}; "
+                f"use a divisor of --decoder-embed-dim {decoder.embed_dim}"
+            )
+        if self.cross_self_attention:
+            raise ValueError(
+                "--cross-self-attention joins source and prefix in one softmax; use it with "
+                "--causal-attention softmax --cross-attention softmax"
+            )
+        if decoder.xformers_att_config or self.encoder.xformers_att_config:
+            raise ValueError(
+                "xFormers replaces softmax attention, which this decoder lacks; drop the xformers "
+                "options or use --causal-attention softmax --cross-attention softmax"
+            )
+
+
+def _check_type(option, value):
+    expected = {int: (int,), float: (int, float), bool: (bool,)}.get(option.type)
+    if not option.name.startswith("rfa_") or expected is None:
+        return
+    if not isinstance(value, expected) or (isinstance(value, bool) and option.type is not bool):
+        raise ValueError(
+            f"{_flag(option.name)} is {value!r}; use a value of type {option.type.__name__}"
+        )
+
+
+def _refusal(config, name, remedy):
+    return ValueError(f"{_flag(name)} is {getattr(config, name)!r}; use {remedy}")
+
+
+def _flag(name):
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,271 @@
+"""Everything after the feature map: sums over keys, their order of multiplication, one normaliser.
+
+Letters: B rows of the batch, H heads, N target and M source positions, F entries of a feature vector, d width
+of a value, C positions of a chunk. phi_q (B, H, N, F), phi_k (B, H, N or M, F), v (B, H, N or M, d),
+gate_logits (B, H, N), padding (B, N or M) bool and True at padding, out (B, H, N, d) in the type of v.
+
+A padded key adds nothing to a sum, and the gate of a padded position is 1; what stands in the padding is never
+read. Sums, denominators, gates and states are float32 (float64 for float64 inputs) whatever the inputs' type.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+DENOMINATOR_FLOOR = 0.1
+
+
+class State(NamedTuple):
+    """All that attention keeps of the keys and values that it has seen; its size does not depend on how many."""
+
+    kv: Tensor
+    """S = Σ φ(k) ⊗ v, (B, H, F, d)"""
+    ksum: Tensor
+    """z = Σ φ(k), (B, H, F)"""
+
+
+def normalize(numerator: Tensor, denominator: Tensor, floor: float) -> Tensor:
+    """numerator (…, d) / max(denominator (…), floor): the one normaliser of every path.
+
+    Features can make a denominator small or negative. The floor, greater than 0, bounds the output by
+    Σ|φ(q)·φ(k)| · max|v| / floor.
+    """
+    return numerator / denominator.clamp(min=floor).unsqueeze(-1)
+
+
+def reference_causal(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    gate_logits: Optional[Tensor] = None,
+    padding: Optional[Tensor] = None,
+    floor: float = DENOMINATOR_FLOOR,
+) -> Tensor:
+    """The definition of causal attention (eq. 6, and eq. 7 with a gate), one position after the other.
+
+    S_t = g_t S_{t−1} + (1−g_t) φ(k_t) ⊗ v_t and z_t likewise, with g_t = sigmoid(gate_logits_t);
+    without a gate both factors are 1. out_t = φ(q_t)ᵀS_t / max(φ(q_t)·z_t, floor).
+    """
+    kv = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1), v.size(-1))
+    ksum = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1))
+    outputs = []
+    for t in range(v.size(2)):
+        keep, add = 1.0, 1.0
+        if gate_logits is not None:
+            gate = torch.sigmoid(gate_logits[:, :, t, None])
+            keep, add = gate, 1 - gate
+        new_ksum = keep * ksum + add * phi_k[:, :, t]
+        if gate_logits is not None:
+            keep, add = keep[..., None], add[..., None]
+        new_kv = keep * kv + add * phi_k[:, :, t, :, None] * v[:, :, t, None, :]
+        if padding is None:
+            kv, ksum = new_kv, new_ksum
+        else:
+            padded = padding[:, t, None, None]
+            kv = torch.where(padded[..., None], kv, new_kv)
+            ksum = torch.where(padded, ksum, new_ksum)
+        numerator = torch.einsum("bhf,bhfd->bhd", phi_q[:, :, t], kv)
+        denominator = torch.einsum("bhf,bhf->bh", phi_q[:, :, t], ksum)
+        outputs.append(normalize(numerator, denominator, floor))
+    return torch.stack(outputs, dim=2)
+
+
+def reference_cross(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    padding: Optional[Tensor] = None,
+    floor: float = DENOMINATOR_FLOOR,
+) -> Tensor:
+    """The definition of cross attention (eq. 5): out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor)."""
+    scores = torch.einsum("bhnf,bhmf->bhnm", phi_q, phi_k)
+    if padding is not None:
+        scores = scores.masked_fill(padding[:, None, None], 0.0)
+        v = v.masked_fill(padding[:, None, :, None], 0.0)
+    return normalize(torch.einsum("bhnm,bhmd->bhnd", scores, v), scores.sum(-1), floor)
+
+
+def causal(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    gate_logits: Optional[Tensor] = None,
+    padding: Optional[Tensor] = None,
+    state: Optional[State] = None,
+    chunk_size: int = 64,
+    floor: float = DENOMINATOR_FLOOR,
+    need_state: bool = True,
+) -> Tuple[Tensor, Optional[State]]:
+    """Causal attention (eq. 6, algorithm 1; eq. 7 with a gate) of N positions that follow those of `state`.
+
+    Within a chunk (φ(Q)φ(K)ᵀ)V with a triangular mask, between chunks φ(Q)(φ(K)ᵀV): time and memory are linear
+    in N, and there is no loop over positions or chunks.
+
+    Args:
+        state: what earlier positions left; nothing if None.
+        chunk_size: C, at least 1; a speed, not a result.
+        need_state: False saves the work of the state after the last position.
+
+    Returns:
+        out, and the state after the last position (None without need_state).
+    """
+    dtype, length = v.dtype, v.size(2)
+    phi_q, phi_k, v = _wide(phi_q), *_masked(_wide(phi_k), _wide(v), padding)
+    log_gate = None
+    if gate_logits is not None:
+        gate_logits = _wide(gate_logits)
+        if padding is not None:
+            gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
+        log_gate = F.logsigmoid(gate_logits)
+        phi_k = phi_k * torch.sigmoid(-gate_logits).unsqueeze(-1)
+
+    num_chunks = max(1, -(-length // chunk_size))
+    phi_q, phi_k, v = (_chunked(x, num_chunks) for x in (phi_q, phi_k, v))
+    log_decay = None if log_gate is None else _chunked(log_gate, num_chunks).cumsum(-1)
+
+    scores = phi_q @ phi_k.transpose(-1, -2)
+    scores = scores.tril() if log_decay is None else scores * _decay_between(log_decay)
+    numerator, denominator = scores @ v, scores.sum(-1)
+
+    after = None
+    if need_state or state is not None or num_chunks > 1:
+        before, after = _states_between_chunks(phi_k, v, log_decay, state)
+        if log_decay is not None:
+            phi_q = phi_q * log_decay.exp().unsqueeze(-1)
+        numerator = numerator + phi_q @ before.kv
+        denominator = denominator + (phi_q @ before.ksum.unsqueeze(-1)).squeeze(-1)
+    out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
+    return out.to(dtype), after if need_state else None
+
+
+def step(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    state: State,
+    gate_logits: Optional[Tensor] = None,
+    floor: float = DENOMINATOR_FLOOR,
+) -> Tuple[Tensor, State]:
+    """Causal attention of one position, N = 1: constant time and memory.
+
+    Where no gradient is recorded the tensors of `state` are updated in place.
+    """
+    key, value = _wide(phi_k).squeeze(2), _wide(v).squeeze(2)
+    kv, ksum = state
+    if torch.is_grad_enabled():
+        kv, ksum = kv.clone(), ksum.clone()
+    if gate_logits is not None:
+        logits = _wide(gate_logits)
+        gate = torch.sigmoid(logits)
+        key = key * torch.sigmoid(-logits)
+        kv.mul_(gate.unsqueeze(-1))
+        ksum.mul_(gate)
+    kv.addcmul_(key.unsqueeze(-1), value.unsqueeze(-2))
+    ksum.add_(key)
+    state = State(kv, ksum)
+    return read(phi_q, state, floor).to(v.dtype), state
+
+
+def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> State:
+    """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
+    phi_k, v = _masked(_wide(phi_k), _wide(v), padding)
+    return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
+
+
+def read(phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR) -> Tensor:
+    """out_t = φ(q_t)ᵀS / max(φ(q_t)·z, floor), (B, H, N, d) in the type of the state."""
+    phi_q = _wide(phi_q)
+    denominator = (phi_q @ state.ksum.unsqueeze(-1)).squeeze(-1)
+    return normalize(phi_q @ state.kv, denominator, floor)
+
+
+def cross(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    padding: Optional[Tensor] = None,
+    floor: float = DENOMINATOR_FLOOR,
+) -> Tensor:
+    """Cross attention (eq. 5) in the order of multiplication that is cheaper for these shapes."""
+    (length, features), (source_length, width) = phi_q.shape[-2:], v.shape[-2:]
+    through_state = (length + source_length) * features * width
+    through_scores = length * source_length * (features + width)
+    if through_state < through_scores:
+        return read(phi_q, summarize(phi_k, v, padding), floor).to(v.dtype)
+    dtype = v.dtype
+    phi_k, v = _masked(_wide(phi_k), _wide(v), padding)
+    scores = _wide(phi_q) @ phi_k.transpose(-1, -2)
+    return normalize(scores @ v, scores.sum(-1), floor).to(dtype)
+
+
+def cross_weights(
+    phi_q: Tensor, phi_k: Tensor, padding: Optional[Tensor] = None, floor: float = DENOMINATOR_FLOOR
+) -> Tensor:
+    """The weight of each source position, (B, H, N, M), in float32: what `cross` multiplies v with.
+
+    A row sums to 1 unless its denominator is below the floor, and a weight can be negative.
+    """
+    scores = _wide(phi_q) @ _wide(phi_k).transpose(-1, -2)
+    if padding is not None:
+        scores = scores.masked_fill(padding[:, None, None], 0.0)
+    return normalize(scores, scores.sum(-1), floor)
+
+
+def empty_state(phi_k: Tensor, v: Tensor) -> State:
+    """The state before the first position."""
+    phi_k, v = _wide(phi_k[:, :, :0]), _wide(v[:, :, :0])
+    return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _masked(phi_k: Tensor, v: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    if padding is None:
+        return phi_k, v
+    padding = padding[:, None, :, None]
+    return phi_k.masked_fill(padding, 0.0), v.masked_fill(padding, 0.0)
+
+
+def _chunked(x: Tensor, num_chunks: int) -> Tensor:
+    """(B, H, N, …) → (B, H, chunks, C, …) with chunks of equal length, the last one filled up with zeros."""
+    chunk_length = -(-x.size(2) // num_chunks)
+    missing = num_chunks * chunk_length - x.size(2)
+    if missing:
+        x = torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
+    return x.unflatten(2, (num_chunks, chunk_length))
+
+
+def _decay_between(log_decay: Tensor) -> Tensor:
+    """exp(L_t − L_s) for s ≤ t and 0 elsewhere, (…, T, T) of (…, T): the difference comes before the exponential."""
+    length = log_decay.size(-1)
+    future = torch.ones(length, length, dtype=torch.bool, device=log_decay.device).triu(1)
+    difference = log_decay.unsqueeze(-1) - log_decay.unsqueeze(-2)
+    return difference.masked_fill(future, float("-inf")).exp()
+
+
+def _states_between_chunks(
+    phi_k: Tensor, v: Tensor, log_decay: Optional[Tensor], state: Optional[State]
+) -> Tuple[State, State]:
+    """The state before each chunk, kv (B, H, chunks, F, d) and ksum (B, H, chunks, F), and that after the last.
+
+    phi_k (B, H, chunks, C, F), v (B, H, chunks, C, d), log_decay (B, H, chunks, C) summed up within each chunk.
+    """
+    if log_decay is not None:
+        phi_k = phi_k * (log_decay[..., -1:] - log_decay).exp().unsqueeze(-1)
+    kv, ksum = phi_k.transpose(-1, -2) @ v, phi_k.sum(-2)
+    if state is None:
+        state = State(torch.zeros_like(kv[:, :, 0]), torch.zeros_like(ksum[:, :, 0]))
+    kv = torch.cat([_wide(state.kv).unsqueeze(2), kv], dim=2)
+    ksum = torch.cat([_wide(state.ksum).unsqueeze(2), ksum], dim=2)
+    if log_decay is None:
+        kv, ksum = kv.cumsum(2), ksum.cumsum(2)
+    else:
+        chunk_decay = F.pad(log_decay[..., -1].cumsum(-1), (1, 0))
+        weights = _decay_between(chunk_decay)
+        kv = (weights @ kv.flatten(-2)).view_as(kv)
+        ksum = weights @ ksum
+    return State(kv[:, :, :-1], ksum[:, :, :-1]), State(kv[:, :, -1], ksum[:, :, -1])

@@ -1,0 +1,208 @@
+"""The Transformer whose decoder attends through random features: layer, decoder, model."""
+
+import logging
+from argparse import Namespace
+
+import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from omegaconf import OmegaConf
+
+from .attention import CausalRFA, CrossRFA
+from .config import TransformerRFAConfig
+from .random_matrices import MatrixPool
+
+logger = logging.getLogger(__name__)
+
+RFA_PARAMETERS = ("sigma", "gate_proj.weight", "gate_proj.bias")
+
+
+class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer with random feature attention in the places that the options name.
+
+    Args:
+        pools: the random matrices of "causal" and "cross" attention.
+        layer_index: number of the layer from 0.
+    """
+
+    def __init__(self, cfg, no_encoder_attn=False, *, pools, layer_index):
+        self.pools = pools
+        self.layer_index = layer_index
+        super().__init__(cfg, no_encoder_attn)
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        if cfg.causal_attention == "softmax":
+            return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
+        return CausalRFA(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            self.pools["causal"],
+            self.layer_index,
+            gate=cfg.rfa_gate,
+            gate_bias=cfg.rfa_gate_bias,
+            chunk_size=cfg.rfa_chunk_size,
+            sigma_init=cfg.rfa_sigma_init,
+            floor=cfg.rfa_gate_denominator_floor if cfg.rfa_gate else cfg.rfa_denominator_floor,
+            **self._shared_options(cfg),
+        )
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        if cfg.cross_attention == "softmax":
+            return super().build_encoder_attention(embed_dim, cfg)
+        return CrossRFA(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            self.pools["cross"],
+            self.layer_index,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            sigma_init=cfg.rfa_cross_sigma_init,
+            floor=cfg.rfa_denominator_floor,
+            **self._shared_options(cfg),
+        )
+
+    def _shared_options(self, cfg):
+        return dict(
+            feature_map=cfg.rfa_feature_map,
+            fixed_sigma=cfg.rfa_fixed_sigma,
+            fixed_matrices=cfg.rfa_fixed_matrices,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def forward(self, *arguments, need_attn=False, need_head_weights=False, **options):
+        # fairseq asks the last layer for weights at every step, and every layer in evaluation.
+        if isinstance(self.encoder_attn, CrossRFA) and (self.training or not self.need_attn):
+            need_attn = need_head_weights = False
+        return super().forward(
+            *arguments, need_attn=need_attn, need_head_weights=need_head_weights, **options
+        )
+
+
+class TransformerRFADecoder(TransformerDecoderBase):
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        if not hasattr(self, "pools"):
+            self.pools = self._build_pools(cfg)
+            self.num_built_layers = 0
+        layer = TransformerRFADecoderLayer(
+            cfg, no_encoder_attn, pools=self.pools, layer_index=self.num_built_layers
+        )
+        self.num_built_layers += 1
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(
+            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+        )
+
+    @staticmethod
+    def _build_pools(cfg):
+        head_dim = cfg.decoder.embed_dim // cfg.decoder.attention_heads
+        places = {
+            "causal": (cfg.causal_attention, cfg.rfa_causal_dim),
+            "cross": (cfg.cross_attention, cfg.rfa_cross_dim),
+        }
+        return {
+            place: MatrixPool(
+                cfg.rfa_num_matrices, num_directions, head_dim, cfg.rfa_seed, cfg.rfa_orthogonal
+            )
+            for place, (attention, num_directions) in places.items()
+            if attention == "rfa"
+        }
+
+    def buffered_future_mask(self, tensor):
+        if self.cfg.causal_attention == "rfa":
+            return None  # causal by itself, without a mask that is quadratic in the length
+        return super().buffered_future_mask(tensor)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+    ):
+        if full_context_alignment and self.cfg.causal_attention == "rfa":
+            raise ValueError(
+                "full_context_alignment looks at later target positions, which causal RFA cannot; "
+                "use --causal-attention softmax"
+            )
+        features, extra = super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+        # fairseq's beam search turns NaN into "never choose", and so into bad text.
+        if incremental_state is not None and not features.isfinite().all():
+            raise FloatingPointError(
+                f"the decoder's output is not finite in {features.dtype}; "
+                "decode without --fp16, or check the checkpoint for NaN"
+            )
+        return features, extra
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Let a checkpoint of the other attention load: drop what this one lacks, start what that one lacks."""
+        super().upgrade_state_dict_named(state_dict, name)
+        prefix = f"{name}." if name else ""
+        own = {
+            f"{prefix}{key}": value
+            for key, value in self.state_dict().items()
+            if key.endswith(RFA_PARAMETERS)
+        }
+        dropped = [
+            key
+            for key in state_dict
+            if key.startswith(f"{prefix}layers.") and key.endswith(RFA_PARAMETERS) and key not in own
+        ]
+        added = [key for key in own if key not in state_dict]
+        for key in dropped:
+            del state_dict[key]
+        for key in added:
+            state_dict[key] = own[key].clone()
+        if dropped or added:
+            logger.info(
+                f"checkpoint of another attention: dropped {', '.join(dropped) or 'nothing'}; "
+                f"started from initial values {', '.join(added) or 'nothing'}"
+            )
+        return state_dict
+
+
+@register_model("transformer_rfa")
+class TransformerRFAModel(TransformerModelBase):
+    """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
+
+    @classmethod
+    def add_args(cls, parser):
+        # Without defaults here, those of the named architecture reach the model.
+        gen_parser_from_dataclass(
+            parser, TransformerRFAConfig(), delete_default=True, with_prefix=""
+        )
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build from the options of the command line, of a checkpoint or of a configuration file."""
+        if OmegaConf.is_config(cfg):
+            cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
+        cfg = TransformerRFAConfig.from_namespace(cfg)
+        cfg.validate()
+        return super().build_model(cfg, task)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return TransformerRFADecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def set_beam_size(self, beam_size):
+        """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""
+        for module in self.decoder.modules():
+            if isinstance(module, CrossRFA):
+                module.set_beam_size(beam_size)

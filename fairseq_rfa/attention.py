@@ -69,10 +69,14 @@ class RandomFeatureAttention(MultiheadAttention):
         sigma = self.sigma.unsqueeze(1)
         return matrices * sigma.to(torch.promote_types(sigma.dtype, torch.float32))
 
-    def features(self, x: Tensor, directions: Tensor) -> Tensor:
-        """φ of queries or keys, scaled to unit length: (positions, B, embed_dim) → (B, H, positions, F)."""
-        x = self.split_heads(x).to(directions.dtype)
-        return self.feature_map(F.normalize(x, dim=-1, eps=SMALLEST_NORM), directions)
+    def features(self, x: Tensor, directions: Tensor, padding: Optional[Tensor] = None) -> Tensor:
+        """φ of queries or keys, scaled to unit length: (positions, B, embed_dim) → (B, H, positions, F).
+
+        padding (B, positions) makes zeros, which add nothing to any sum.
+        """
+        x = F.normalize(self.split_heads(x).to(directions.dtype), dim=-1, eps=SMALLEST_NORM)
+        padding = None if padding is None else padding.unsqueeze(1)
+        return self.feature_map(x, directions, padding)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(positions, B, embed_dim) → (B, H, positions, d)"""
@@ -139,17 +143,19 @@ class CausalRFA(RandomFeatureAttention):
             key_padding_mask: (B, N), True at padding.
             incremental_state: the positions follow those of earlier calls.
         """
+        query, padding = _blank_padding(query, key_padding_mask)
         directions = self.directions()
         phi_q = self.features(self.q_proj(query), directions)
-        phi_k = self.features(self.k_proj(query), directions)
+        phi_k = self.features(self.k_proj(query), directions, padding)
         v = self.split_heads(self.v_proj(query))
         gate_logits = None
         if self.gate_proj is not None:
             gate_logits = self.gate_proj(query).permute(1, 2, 0)
-        padding = None if key_padding_mask is None else key_padding_mask.bool()
+            if padding is not None:
+                gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
 
         state = self._get_state(incremental_state)
-        if incremental_state is not None and query.size(0) == 1 and padding is None:
+        if incremental_state is not None and query.size(0) == 1:
             state = state or linear_attention.empty_state(phi_k, v)
             out, state = linear_attention.step(
                 phi_q, phi_k, v, state, gate_logits, floor=self.floor
@@ -160,8 +166,7 @@ class CausalRFA(RandomFeatureAttention):
                 phi_k,
                 v,
                 gate_logits,
-                padding,
-                state,
+                state=state,
                 chunk_size=self.chunk_size,
                 floor=self.floor,
                 need_state=incremental_state is not None,
@@ -217,11 +222,11 @@ class CrossRFA(RandomFeatureAttention):
         """
         directions = self.directions()
         phi_q = self.features(self.q_proj(query), directions)
-        padding = None if key_padding_mask is None else key_padding_mask.bool()
+        key, padding = _blank_padding(key, key_padding_mask)
         if incremental_state is None:
-            phi_k = self.features(self.k_proj(key), directions)
+            phi_k = self.features(self.k_proj(key), directions, padding)
             v = self.split_heads(self.v_proj(key))
-            out = linear_attention.cross(phi_q, phi_k, v, padding, floor=self.floor)
+            out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor)
         else:
             state = self._source_state(key, padding, directions, incremental_state)
             out = self._read_with_beams(phi_q, state)
@@ -229,8 +234,8 @@ class CrossRFA(RandomFeatureAttention):
         weights = None
         if need_weights or need_head_weights:
             if incremental_state is not None:
-                phi_k = self.features(self.k_proj(key), directions)
-            weights = linear_attention.cross_weights(phi_q, phi_k, padding, floor=self.floor)
+                phi_k = self.features(self.k_proj(key), directions, padding)
+            weights = linear_attention.cross_weights(phi_q, phi_k, floor=self.floor)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return self.join_heads(out), weights
 
@@ -275,9 +280,9 @@ class CrossRFA(RandomFeatureAttention):
             ):
                 beams = 1
             key, padding = key[:, ::beams], None if padding is None else padding[::beams]
-            phi_k = self.features(self.k_proj(key), directions)
+            phi_k = self.features(self.k_proj(key), directions, padding)
             v = self.split_heads(self.v_proj(key))
-            buffer = _SourceBuffer(linear_attention.summarize(phi_k, v, padding), beams)
+            buffer = _SourceBuffer(linear_attention.summarize(phi_k, v), beams)
             self._set_input_buffer(incremental_state, buffer)
         return State(**buffer)
 
@@ -298,6 +303,16 @@ class _SourceBuffer(dict):
     def __init__(self, state: State, beams: int):
         super().__init__(state._asdict())
         self.beams = beams
+
+
+def _blank_padding(
+    x: Tensor, padding: Optional[Tensor]
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """x (positions, B, …) with zeros where padding (B, positions) is True, so that nothing else is ever read there."""
+    if padding is None:
+        return x, None
+    padding = padding.bool()
+    return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
 
 
 def _reordered(state: State, new_order: Tensor) -> State:

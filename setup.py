@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from setuptools import setup
+
+here = Path(__file__).parent
+
+EXTRAS = {
+    "recipes": ["sacrebleu>=2.3", "sacremoses>=0.1", "subword-nmt>=0.3.8"],
+    "tensorboard": ["tensorboard>=2.14"],
+    "test": ["pytest>=7"],
+}
+
+setup(
+    name="fairseq-rfa",
+    version="0.1.0",
+    description="Random Feature Attention for machine translation with fairseq",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=["fairseq_rfa"],
+    # Python 3.13 has no NumPy 1, and fairseq uses functions that NumPy 2 removed.
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        # fairseq 0.12.2 cannot be imported under Python 3.11: these are its main branch with that mended,
+        # as wheels where they exist and as source elsewhere.
+        "ve-fairseq==0.12.3; sys_platform == 'linux' and platform_machine == 'x86_64'",
+        "fairseq-fixed==0.12.3.1; sys_platform != 'linux' or platform_machine != 'x86_64'",
+        "numpy>=1.23,<2",
+        "torch>=2.6,<3",
+    ],
+    extras_require={**EXTRAS, "all": sorted(sum(EXTRAS.values(), []))},
+)

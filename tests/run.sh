@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Run the tests, in a virtual environment that is made where none is active.
+#
+#   tests/run.sh [arguments of pytest]
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../recipes/common.sh"
+source "$here/../recipes/environment.sh"
+
+if [ "${1-}" = --help ]; then
+    usage
+    exit 0
+fi
+activate_environment pytest
+cd -- "$root"
+exec python -m pytest -q "$@" tests

@@ -1,98 +1,21 @@
-"""Random feature attention as fairseq modules: projections, masks, incremental state.
+"""Random feature attention as fairseq modules: masks, gate, decoding with beams.
 
 The modules see (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
 """
 
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from . import linear_attention
-from .feature_maps import FEATURE_MAPS
+from .attention_base import (
+    IncrementalState,
+    RandomFeatureAttention,
+    blank_padding,
+    reordered,
+)
 from .linear_attention import State
-from .random_matrices import MatrixPool
-
-IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
-SMALLEST_NORM = 1e-6
-
-
-class RandomFeatureAttention(MultiheadAttention):
-    """What causal and cross attention share: fairseq's projections, the directions and the features.
-
-    Args:
-        pool: the random matrices (P, D, d), shared by all layers.
-        layer_index: l; evaluation gives head h the row (l·H + h) mod P of the pool.
-        feature_map: a name in `FEATURE_MAPS`.
-        sigma_init: where σ (H, d) starts, greater than 0.
-        fixed_sigma: σ is not trained.
-        fixed_matrices: training uses the matrices of evaluation instead of drawing them.
-        floor: smallest denominator, greater than 0.
-        options: those of fairseq's MultiheadAttention.
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        pool: MatrixPool,
-        layer_index: int,
-        feature_map: str = "gaussian",
-        sigma_init: float = 1.0,
-        fixed_sigma: bool = False,
-        fixed_matrices: bool = False,
-        floor: float = linear_attention.DENOMINATOR_FLOOR,
-        **options,
-    ):
-        super().__init__(embed_dim, num_heads, **options)
-        self.pool = pool
-        self.layer_index = layer_index
-        self.feature_map = FEATURE_MAPS[feature_map]
-        self.fixed_matrices = fixed_matrices
-        self.floor = floor
-        self.sigma = nn.Parameter(
-            torch.full((num_heads, self.head_dim), float(sigma_init)), requires_grad=not fixed_sigma
-        )
-
-    def evaluation_matrices(self) -> Tensor:
-        """The w̃ that evaluation uses, (H, D, d)."""
-        return self.pool.of_layer(self.layer_index, self.num_heads)
-
-    def directions(self) -> Tensor:
-        """w = σ ∘ w̃ (eq. 8), (H, D, d) in float32 or wider; drawn anew at each call in training."""
-        if self.training and not self.fixed_matrices:
-            matrices = self.pool.draw(self.num_heads)
-        else:
-            matrices = self.evaluation_matrices()
-        sigma = self.sigma.unsqueeze(1)
-        return matrices * sigma.to(torch.promote_types(sigma.dtype, torch.float32))
-
-    def features(self, x: Tensor, directions: Tensor, padding: Optional[Tensor] = None) -> Tensor:
-        """φ of queries or keys, scaled to unit length: (positions, B, embed_dim) → (B, H, positions, F).
-
-        padding (B, positions) makes zeros, which add nothing to any sum.
-        """
-        x = F.normalize(self.split_heads(x).to(directions.dtype), dim=-1, eps=SMALLEST_NORM)
-        padding = None if padding is None else padding.unsqueeze(1)
-        return self.feature_map(x, directions, padding)
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(positions, B, embed_dim) → (B, H, positions, d)"""
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-
-    def join_heads(self, x: Tensor) -> Tensor:
-        """(B, H, positions, d) → (positions, B, embed_dim), through the output projection."""
-        x = x.permute(2, 0, 1, 3).flatten(2)
-        return self.out_proj(x.to(self.out_proj.weight.dtype))
-
-    def _get_state(self, incremental_state: IncrementalState) -> Optional[State]:
-        buffer = self._get_input_buffer(incremental_state)
-        return State(buffer["kv"], buffer["ksum"]) if buffer else None
-
-    def _set_state(self, incremental_state: IncrementalState, state: State) -> None:
-        self._set_input_buffer(incremental_state, state._asdict())
 
 
 class CausalRFA(RandomFeatureAttention):
@@ -143,10 +66,7 @@ class CausalRFA(RandomFeatureAttention):
             key_padding_mask: (B, N), True at padding.
             incremental_state: the positions follow those of earlier calls.
         """
-        query, padding = _blank_padding(query, key_padding_mask)
-        directions = self.directions()
-        phi_q = self.features(self.q_proj(query), directions)
-        phi_k = self.features(self.k_proj(query), directions, padding)
+        query, padding = blank_padding(query, key_padding_mask)
         v = self.split_heads(self.v_proj(query))
         gate_logits = None
         if self.gate_proj is not None:
@@ -154,6 +74,9 @@ class CausalRFA(RandomFeatureAttention):
             if padding is not None:
                 gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
 
+        directions = self.directions()
+        phi_q = self.features(self.q_proj(query), directions)
+        phi_k = self.features(self.k_proj(query), directions, padding)
         state = self._get_state(incremental_state)
         if incremental_state is not None and query.size(0) == 1:
             state = state or linear_attention.empty_state(phi_k, v)
@@ -181,7 +104,7 @@ class CausalRFA(RandomFeatureAttention):
         """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
         state = self._get_state(incremental_state)
         if state is not None:
-            self._set_state(incremental_state, _reordered(state, new_order))
+            self._set_state(incremental_state, reordered(state, new_order))
         return incremental_state
 
 
@@ -220,21 +143,19 @@ class CrossRFA(RandomFeatureAttention):
             need_weights: return weights (B, N, M) averaged over heads.
             need_head_weights: return weights of each head, (H, B, N, M).
         """
+        need_weights = need_weights or need_head_weights
         directions = self.directions()
         phi_q = self.features(self.q_proj(query), directions)
-        key, padding = _blank_padding(key, key_padding_mask)
+        if incremental_state is None or need_weights:
+            phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
-            phi_k = self.features(self.k_proj(key), directions, padding)
-            v = self.split_heads(self.v_proj(key))
             out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor)
         else:
-            state = self._source_state(key, padding, directions, incremental_state)
+            state = self._source_state(key, key_padding_mask, directions, incremental_state)
             out = self._read_with_beams(phi_q, state)
 
         weights = None
-        if need_weights or need_head_weights:
-            if incremental_state is not None:
-                phi_k = self.features(self.k_proj(key), directions, padding)
+        if need_weights:
             weights = linear_attention.cross_weights(phi_q, phi_k, floor=self.floor)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return self.join_heads(out), weights
@@ -259,9 +180,17 @@ class CrossRFA(RandomFeatureAttention):
                 state = State(*(x.repeat_interleave(beams, dim=0) for x in state))
                 beams = 1
         self._set_input_buffer(
-            incremental_state, _SourceBuffer(_reordered(state, new_order), beams)
+            incremental_state, _SourceBuffer(reordered(state, new_order), beams)
         )
         return incremental_state
+
+    def _source_features(
+        self, key: Tensor, padding: Optional[Tensor], directions: Tensor
+    ) -> Tuple[Tensor, Tensor]:
+        """phi_k (B, H, M, F) and v (B, H, M, d) of key (M, B, kdim)."""
+        key, padding = blank_padding(key, padding)
+        phi_k = self.features(self.k_proj(key), directions, padding)
+        return phi_k, self.split_heads(self.v_proj(key))
 
     def _source_state(
         self,
@@ -280,8 +209,7 @@ class CrossRFA(RandomFeatureAttention):
             ):
                 beams = 1
             key, padding = key[:, ::beams], None if padding is None else padding[::beams]
-            phi_k = self.features(self.k_proj(key), directions, padding)
-            v = self.split_heads(self.v_proj(key))
+            phi_k, v = self._source_features(key, padding, directions)
             buffer = _SourceBuffer(linear_attention.summarize(phi_k, v), beams)
             self._set_input_buffer(incremental_state, buffer)
         return State(**buffer)
@@ -303,23 +231,6 @@ class _SourceBuffer(dict):
     def __init__(self, state: State, beams: int):
         super().__init__(state._asdict())
         self.beams = beams
-
-
-def _blank_padding(
-    x: Tensor, padding: Optional[Tensor]
-) -> Tuple[Tensor, Optional[Tensor]]:
-    """x (positions, B, …) with zeros where padding (B, positions) is True, so that nothing else is ever read there."""
-    if padding is None:
-        return x, None
-    padding = padding.bool()
-    return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
-
-
-def _reordered(state: State, new_order: Tensor) -> State:
-    identity = torch.arange(state.ksum.size(0), device=new_order.device)
-    if torch.equal(new_order, identity):
-        return state
-    return State(*(x.index_select(0, new_order) for x in state))
 
 
 def _equal_in_groups(x: Tensor, size: int, dim: int) -> bool:

@@ -8,13 +8,40 @@ A padded key adds nothing to a sum, and the gate of a padded position is 1; what
 read. Sums, denominators, gates and states are float32 (float64 for float64 inputs) whatever the inputs' type.
 """
 
+import functools
 from typing import NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-DENOMINATOR_FLOOR = 0.1
+from .definition import DENOMINATOR_FLOOR, normalize, reference_causal, reference_cross
+
+__all__ = [
+    "DENOMINATOR_FLOOR",
+    "State",
+    "causal",
+    "cross",
+    "cross_weights",
+    "empty_state",
+    "normalize",
+    "read",
+    "reference_causal",
+    "reference_cross",
+    "step",
+    "summarize",
+]
+
+
+def full_precision(function):
+    """Automatic mixed precision does not reach into the function."""
+
+    @functools.wraps(function)
+    def without_autocast(x, *arguments, **options):
+        with torch.autocast(x.device.type, enabled=False):
+            return function(x, *arguments, **options)
+
+    return without_autocast
 
 
 class State(NamedTuple):
@@ -26,67 +53,7 @@ class State(NamedTuple):
     """z = Σ φ(k), (B, H, F)"""
 
 
-def normalize(numerator: Tensor, denominator: Tensor, floor: float) -> Tensor:
-    """numerator (…, d) / max(denominator (…), floor): the one normaliser of every path.
-
-    Features can make a denominator small or negative. The floor, greater than 0, bounds the output by
-    Σ|φ(q)·φ(k)| · max|v| / floor.
-    """
-    return numerator / denominator.clamp(min=floor).unsqueeze(-1)
-
-
-def reference_causal(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    gate_logits: Optional[Tensor] = None,
-    padding: Optional[Tensor] = None,
-    floor: float = DENOMINATOR_FLOOR,
-) -> Tensor:
-    """The definition of causal attention (eq. 6, and eq. 7 with a gate), one position after the other.
-
-    S_t = g_t S_{t−1} + (1−g_t) φ(k_t) ⊗ v_t and z_t likewise, with g_t = sigmoid(gate_logits_t);
-    without a gate both factors are 1. out_t = φ(q_t)ᵀS_t / max(φ(q_t)·z_t, floor).
-    """
-    kv = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1), v.size(-1))
-    ksum = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1))
-    outputs = []
-    for t in range(v.size(2)):
-        keep, add = 1.0, 1.0
-        if gate_logits is not None:
-            gate = torch.sigmoid(gate_logits[:, :, t, None])
-            keep, add = gate, 1 - gate
-        new_ksum = keep * ksum + add * phi_k[:, :, t]
-        if gate_logits is not None:
-            keep, add = keep[..., None], add[..., None]
-        new_kv = keep * kv + add * phi_k[:, :, t, :, None] * v[:, :, t, None, :]
-        if padding is None:
-            kv, ksum = new_kv, new_ksum
-        else:
-            padded = padding[:, t, None, None]
-            kv = torch.where(padded[..., None], kv, new_kv)
-            ksum = torch.where(padded, ksum, new_ksum)
-        numerator = torch.einsum("bhf,bhfd->bhd", phi_q[:, :, t], kv)
-        denominator = torch.einsum("bhf,bhf->bh", phi_q[:, :, t], ksum)
-        outputs.append(normalize(numerator, denominator, floor))
-    return torch.stack(outputs, dim=2)
-
-
-def reference_cross(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    padding: Optional[Tensor] = None,
-    floor: float = DENOMINATOR_FLOOR,
-) -> Tensor:
-    """The definition of cross attention (eq. 5): out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor)."""
-    scores = torch.einsum("bhnf,bhmf->bhnm", phi_q, phi_k)
-    if padding is not None:
-        scores = scores.masked_fill(padding[:, None, None], 0.0)
-        v = v.masked_fill(padding[:, None, :, None], 0.0)
-    return normalize(torch.einsum("bhnm,bhmd->bhnd", scores, v), scores.sum(-1), floor)
-
-
+@full_precision
 def causal(
     phi_q: Tensor,
     phi_k: Tensor,
@@ -140,6 +107,7 @@ def causal(
     return out.to(dtype), after if need_state else None
 
 
+@full_precision
 def step(
     phi_q: Tensor,
     phi_k: Tensor,
@@ -168,12 +136,14 @@ def step(
     return read(phi_q, state, floor).to(v.dtype), state
 
 
+@full_precision
 def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> State:
     """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
     phi_k, v = _masked(_wide(phi_k), _wide(v), padding)
     return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
 
 
+@full_precision
 def read(phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR) -> Tensor:
     """out_t = φ(q_t)ᵀS / max(φ(q_t)·z, floor), (B, H, N, d) in the type of the state."""
     phi_q = _wide(phi_q)
@@ -181,6 +151,7 @@ def read(phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR) -> Tenso
     return normalize(phi_q @ state.kv, denominator, floor)
 
 
+@full_precision
 def cross(
     phi_q: Tensor,
     phi_k: Tensor,
@@ -200,6 +171,7 @@ def cross(
     return normalize(scores @ v, scores.sum(-1), floor).to(dtype)
 
 
+@full_precision
 def cross_weights(
     phi_q: Tensor, phi_k: Tensor, padding: Optional[Tensor] = None, floor: float = DENOMINATOR_FLOOR
 ) -> Tensor:

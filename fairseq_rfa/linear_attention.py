@@ -37,9 +37,11 @@ def full_precision(function):
     """Automatic mixed precision does not reach into the function."""
 
     @functools.wraps(function)
-    def without_autocast(x, *arguments, **options):
-        with torch.autocast(x.device.type, enabled=False):
-            return function(x, *arguments, **options)
+    def without_autocast(*arguments, **options):
+        values = (*arguments, *options.values())
+        device = next(value.device for value in values if isinstance(value, Tensor))
+        with torch.autocast(device.type, enabled=False):
+            return function(*arguments, **options)
 
     return without_autocast
 

@@ -1,19 +1,10 @@
 """Named architectures: a parent and a few numbers. Explicit flags win."""
 
-from dataclasses import fields
-
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
-from fairseq.models.transformer import TransformerConfig, base_architecture
+from fairseq.models.transformer import base_architecture
 
-from .config import TransformerRFAConfig
+from .config import RFA_OPTIONS
 from .transformer import TransformerRFAModel  # noqa: F401 registers the model that the names belong to
-
-RFA_OPTIONS = {
-    option.name: option.default
-    for option in fields(TransformerRFAConfig)
-    if option.name not in TransformerConfig.__dataclass_fields__
-}
-
 
 def set_defaults(args, **defaults):
     for name, value in defaults.items():
@@ -24,7 +15,7 @@ def set_defaults(args, **defaults):
 def transformer_rfa(args):
     """6 layers of 512, feed-forward 2048, 8 heads."""
     base_architecture(args)
-    set_defaults(args, **RFA_OPTIONS)
+    set_defaults(args, **{option.name: option.default for option in RFA_OPTIONS})
 
 
 def transformer_rfa_iwslt_de_en(args):

@@ -13,7 +13,7 @@ import sys
 import torch
 from fairseq.checkpoint_utils import checkpoint_paths, load_checkpoint_to_cpu, torch_persistent_save
 
-from .architectures import RFA_OPTIONS
+from .config import RFA_OPTIONS
 
 EPOCH_CHECKPOINT = r"checkpoint(\d+)\.pt"
 UPDATE_CHECKPOINT = r"checkpoint_\d+_(\d+)\.pt"
@@ -61,7 +61,7 @@ def average_checkpoints(paths):
 
 def _attention_options(checkpoint):
     options = checkpoint["args"] or checkpoint["cfg"]["model"]
-    return {name: getattr(options, name, default) for name, default in RFA_OPTIONS.items()}
+    return {option.name: getattr(options, option.name, option.default) for option in RFA_OPTIONS}
 
 
 def _newest(folder, pattern, number):

@@ -1,5 +1,6 @@
 """The options of transformer_rfa and what they may be."""
 
+import argparse
 import math
 from dataclasses import dataclass, field, fields
 
@@ -70,7 +71,7 @@ class TransformerRFAConfig(TransformerConfig):
         Raises:
             ValueError
         """
-        for option in fields(self):
+        for option in RFA_OPTIONS:
             _check_type(option, getattr(self, option.name))
         for name, allowed in (
             ("causal_attention", ATTENTIONS),
@@ -116,9 +117,27 @@ class TransformerRFAConfig(TransformerConfig):
             )
 
 
+RFA_OPTIONS = [
+    option
+    for option in fields(TransformerRFAConfig)
+    if option.name not in TransformerConfig.__dataclass_fields__
+]
+
+
+def add_switches(parser):
+    """--name and --no-name for each option that is on or off, so that a flag wins over any preset."""
+    for option in RFA_OPTIONS:
+        if option.type is bool:
+            parser.add_argument(
+                _flag(option.name),
+                action=argparse.BooleanOptionalAction,
+                help=option.metadata["help"],
+            )
+
+
 def _check_type(option, value):
     expected = {int: (int,), float: (int, float), bool: (bool,)}.get(option.type)
-    if not option.name.startswith("rfa_") or expected is None:
+    if expected is None:
         return
     if not isinstance(value, expected) or (isinstance(value, bool) and option.type is not bool):
         raise ValueError(

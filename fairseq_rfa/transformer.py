@@ -13,7 +13,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
 
 from .attention import CausalRFA, CrossRFA
-from .config import TransformerRFAConfig
+from .config import TransformerRFAConfig, add_switches
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,7 @@ class TransformerRFAModel(TransformerModelBase):
 
     @classmethod
     def add_args(cls, parser):
+        add_switches(parser)
         # Without defaults here, those of the named architecture reach the model.
         gen_parser_from_dataclass(
             parser, TransformerRFAConfig(), delete_default=True, with_prefix=""

@@ -33,6 +33,9 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
         self.pools = pools
         self.layer_index = layer_index
         super().__init__(cfg, no_encoder_attn)
+        self.gives_weights = True
+        if isinstance(self.encoder_attn, CrossRFA):
+            self.need_attn = False  # or every layer would make weights in evaluation, and drop them
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         if cfg.causal_attention == "softmax":
@@ -75,12 +78,17 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
         )
 
     def forward(self, *arguments, need_attn=False, need_head_weights=False, **options):
-        # fairseq asks the last layer for weights at every step, and every layer in evaluation.
-        if isinstance(self.encoder_attn, CrossRFA) and (self.training or not self.need_attn):
+        # fairseq asks its last layer for weights at every step, in training and decoding as well.
+        if isinstance(self.encoder_attn, CrossRFA) and (self.training or not self.gives_weights):
             need_attn = need_head_weights = False
         return super().forward(
             *arguments, need_attn=need_attn, need_head_weights=need_head_weights, **options
         )
+
+    def make_generation_fast_(self, need_attn=False, **options):
+        self.gives_weights = need_attn
+        if not isinstance(self.encoder_attn, CrossRFA):
+            super().make_generation_fast_(need_attn=need_attn, **options)
 
 
 class TransformerRFADecoder(TransformerDecoderBase):

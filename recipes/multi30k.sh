@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Train on Multi30K, decode both tests with the best checkpoint and score with SacreBLEU.
+#
+#   data-prep/multi30k.sh --out data/multi30k
+#   recipes/multi30k.sh --data data/multi30k --out runs/rfa
+#   recipes/multi30k.sh --data data/multi30k --out runs/softmax -- \
+#       --causal-attention softmax --cross-attention softmax
+#
+# --data DIR      folder made by data-prep/multi30k.sh
+# --out DIR       checkpoints, logs, translations and scores go here
+# --arch NAME     architecture (default transformer_rfa_tiny)
+# --max-epoch N, --max-update N
+#                 when to stop, whichever comes first (default 20 epochs)
+# --beam N        default 5
+# -- FLAGS        any flags of fairseq-train; they win over those of recipes/train.sh
+#
+# A second run continues what was interrupted and repeats nothing that is complete. The scores
+# are in OUT/test/score.json (test_2016_flickr) and OUT/test1/score.json (test_2017_flickr).
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source "$here/common.sh"
+
+data= out= beam=5 training=() flags=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help) usage; exit 0 ;;
+        --data | --out | --beam)
+            need_value "$@"
+            set_option "$1" "$2"
+            shift 2
+            ;;
+        --arch | --max-epoch | --max-update)
+            need_value "$@"
+            training+=("$1" "$2")
+            shift 2
+            ;;
+        --) shift; flags=("$@"); break ;;
+        *) unknown_option "$1" ;;
+    esac
+done
+need_options data out
+need_whole_number --beam "$beam"
+[ -d "$data/binarized" ] || fail "--data '$data' has no folder 'binarized'; make it with data-prep/multi30k.sh"
+find_languages "$data/binarized"
+
+bash "$here/train.sh" --data "$data/binarized" --out "$out" "${training[@]}" -- "${flags[@]}"
+for subset in test test1; do
+    [ -f "$data/raw/$subset.$target" ] || continue
+    bash "$here/score.sh" --data "$data/binarized" --checkpoint "$out/checkpoint_best.pt" \
+        --reference "$data/raw/$subset.$target" --subset "$subset" --beam "$beam" \
+        --out "$out/$subset"
+done

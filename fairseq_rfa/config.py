@@ -1,6 +1,7 @@
 """The options of transformer_rfa and what they may be."""
 
 import argparse
+import difflib
 import math
 from dataclasses import dataclass, field, fields
 
@@ -45,19 +46,22 @@ class TransformerRFAConfig(TransformerConfig):
         default=False, metadata={"help": "orthogonal rows in blocks of a head's width"}
     )
     rfa_fixed_matrices: bool = field(
-        default=False,
+        default=True,
         metadata={"help": "train with the matrices of evaluation instead of draws from the pool"},
     )
-    rfa_sigma_init: float = field(default=1.0, metadata={"help": "where sigma starts"})
+    rfa_sigma_init: float = field(
+        default=1.0, metadata={"help": "where sigma starts in causal attention"}
+    )
     rfa_cross_sigma_init: float = field(
-        default=1.0, metadata={"help": "where sigma starts in cross attention"}
+        default=1.5, metadata={"help": "where sigma starts in cross attention"}
     )
     rfa_fixed_sigma: bool = field(default=False, metadata={"help": "do not train sigma"})
     rfa_denominator_floor: float = field(
-        default=DENOMINATOR_FLOOR, metadata={"help": "smallest denominator of attention"}
+        default=DENOMINATOR_FLOOR,
+        metadata={"help": "smallest denominator of attention without a gate"},
     )
     rfa_gate_denominator_floor: float = field(
-        default=DENOMINATOR_FLOOR,
+        default=0.01,
         metadata={"help": "smallest denominator of gated causal attention"},
     )
     rfa_chunk_size: int = field(
@@ -122,6 +126,19 @@ RFA_OPTIONS = [
     for option in fields(TransformerRFAConfig)
     if option.name not in TransformerConfig.__dataclass_fields__
 ]
+
+
+def refuse_unknown_options(names):
+    """fairseq would store a misspelt override, and nobody would read it.
+
+    Raises:
+        ValueError: a name that starts with rfa_ and is no option.
+    """
+    known = [option.name for option in RFA_OPTIONS]
+    for name in names:
+        if name.startswith("rfa_") and name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise ValueError(f"there is no option {name}; did you mean {nearest[0]}?")
 
 
 def add_switches(parser):

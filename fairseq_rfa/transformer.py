@@ -13,7 +13,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
 
 from .attention import CausalRFA, CrossRFA
-from .config import TransformerRFAConfig, add_switches
+from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
@@ -200,6 +200,7 @@ class TransformerRFAModel(TransformerModelBase):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
+        refuse_unknown_options(vars(cfg))
         cfg = TransformerRFAConfig.from_namespace(cfg)
         cfg.validate()
         return super().build_model(cfg, task)

@@ -23,7 +23,7 @@ PYTHON
 # The first Python that serves; a name may be found several times, and some do not run.
 find_python() {
     local name path
-    for name in python3.12 python3.11 python3 python; do
+    for name in python3 python python3.12 python3.11; do
         while read -r path; do
             "$path" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' \
                 2>/dev/null || continue

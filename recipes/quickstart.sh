@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
 done
 need_options out
 need_whole_number --threads "$threads"
-updates=800 merges=500
+updates=1300 merges=600
 
 out=$(absolute_path "$out")
 activate_environment
@@ -45,8 +45,9 @@ bash "$root/data-prep/prepare.sh" --raw "$data/raw" --source de --target en --ou
 
 say "== training, $updates updates with $threads threads"
 bash "$here/train.sh" --data "$data/binarized" --out "$run" --arch transformer_rfa_tiny \
-    --max-update "$updates" -- --cpu --dropout 0.1 --max-tokens 1000 --lr 0.005 \
-    --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 150
+    --max-update "$updates" -- --cpu --dropout 0 --max-tokens 800 \
+    --lr 0.003 --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 200 \
+    --rfa-orthogonal --rfa-cross-sigma-init 1.0
 
 say "== translation"
 score=$(bash "$here/score.sh" --data "$data/binarized" --checkpoint "$run/checkpoint_best.pt" \

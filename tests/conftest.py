@@ -1,3 +1,4 @@
+import shutil
 import sys
 from pathlib import Path
 
@@ -28,8 +29,10 @@ def task(data):
 
 @pytest.fixture(scope="session")
 def checkpoint(data, tmp_path_factory):
-    """A gated model, trained until its translations differ from each other."""
+    """A gated model, trained until its translations differ, on data that are no longer where they were."""
     folder = tmp_path_factory.mktemp("trained")
-    return train_here(
-        data, folder, "--max-update", "60", architecture="transformer_rfa_tiny_gate"
-    )
+    elsewhere = shutil.copytree(data, folder / "elsewhere")
+    flags = ["--max-update", "60"]
+    path = train_here(elsewhere, folder, *flags, architecture="transformer_rfa_tiny_gate")
+    shutil.rmtree(elsewhere)
+    return path

@@ -4,6 +4,7 @@ The definitions are written apart from the package, in another way (one weight f
 so that gradients can be taken through them.
 """
 
+import pytest
 import torch
 
 from fairseq_rfa.attention import CausalRFA, CrossRFA
@@ -17,6 +18,10 @@ FLOOR = 0.1
 
 def random_generator(seed):
     return torch.Generator().manual_seed(seed)
+
+
+def random_tensor(*shape, seed=1, dtype=torch.float64):
+    return torch.randn(*shape, generator=random_generator(seed), dtype=torch.float64).to(dtype)
 
 
 def unit_vectors(*shape, generator, dtype=torch.float64):
@@ -156,12 +161,31 @@ def _with_random_parameters(module, seed):
 
 def make_causal(gate=False, seed=5, pool=None, **options):
     """A float64 CausalRFA of 4 heads of 8 in evaluation mode, with random parameters."""
-    module = CausalRFA(32, 4, pool or make_pool(), options.pop("layer_index", 1), gate=gate, **options)
+    layer_index = options.pop("layer_index", 1)
+    module = CausalRFA(32, 4, pool or make_pool(), layer_index, gate=gate, **options)
     return _with_random_parameters(module, seed)
 
 
 def make_cross(seed=6, pool=None, **options):
     """A float64 CrossRFA of 4 heads of 8 over encoder states of width 24."""
     options = {"kdim": 24, "vdim": 24, **options}
-    module = CrossRFA(32, 4, pool or make_pool(), options.pop("layer_index", 1), **options)
+    module = CrossRFA(32, 4, pool or make_pool(), layer_index=1, **options)
     return _with_random_parameters(module, seed)
+
+
+def make_gated(**options):
+    return make_causal(gate=True, **options)
+
+
+each_module = pytest.mark.parametrize(
+    "make", [make_causal, make_gated, make_cross], ids=["causal", "gated", "cross"]
+)
+
+
+def call(module, length=9, rows=3, source_length=7, dtype=torch.float64, **options):
+    """The output of a causal or cross module for random inputs."""
+    query = random_tensor(length, rows, 32, dtype=dtype)
+    if isinstance(module, CausalRFA):
+        return module(query, query, query, **options)[0]
+    key = random_tensor(source_length, rows, 24, seed=2, dtype=dtype)
+    return module(query, key, key, **options)[0]

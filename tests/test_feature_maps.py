@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import random_generator, unit_vectors
+from helpers import random_generator, random_tensor, unit_vectors
 from torch.autograd import gradcheck, gradgradcheck
 
 from fairseq_rfa.feature_maps import gaussian
@@ -14,10 +14,6 @@ def _defined_gaussian(x, w):
     angles = [np.einsum("...td,...d->...t", x, direction) for direction in directions]
     entries = [np.sin(angle) for angle in angles] + [np.cos(angle) for angle in angles]
     return np.stack(entries, axis=-1) / np.sqrt(len(directions))
-
-
-def _random(*shape, seed=1):
-    return torch.randn(*shape, generator=random_generator(seed), dtype=torch.float64)
 
 
 shapes = pytest.mark.parametrize(
@@ -38,7 +34,7 @@ shapes = pytest.mark.parametrize(
 
 @shapes
 def test_gaussian_is_its_definition(shape_of_x, shape_of_w):
-    x, w = _random(*shape_of_x), _random(*shape_of_w, seed=2)
+    x, w = random_tensor(*shape_of_x), random_tensor(*shape_of_w, seed=2)
     actual = gaussian(x, w)
     expected = torch.from_numpy(_defined_gaussian(x.numpy(), w.numpy()))
     assert actual.shape == (*shape_of_x[:-1], 2 * shape_of_w[-2])
@@ -46,7 +42,7 @@ def test_gaussian_is_its_definition(shape_of_x, shape_of_w):
 
 
 def test_broadcasting_changes_nothing():
-    x, w = _random(2, 3, 7, 5), _random(3, 4, 5, seed=2)
+    x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=2)
     expected = torch.stack(
         [torch.stack([gaussian(x[b, h], w[h]) for h in range(3)]) for b in range(2)]
     )
@@ -55,14 +51,27 @@ def test_broadcasting_changes_nothing():
 
 
 def test_length_of_a_feature_vector_is_one():
-    features = gaussian(10 * _random(2, 3, 7, 5), _random(3, 4, 5, seed=2))
+    features = gaussian(10 * random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=2))
     torch.testing.assert_close(
         features.pow(2).sum(-1), torch.ones(2, 3, 7, dtype=torch.float64), rtol=0, atol=1e-12
     )
 
 
+def test_padding_gives_zeros_and_no_gradients():
+    x = random_tensor(2, 3, 7, 5).requires_grad_()
+    w = random_tensor(3, 4, 5, seed=2).requires_grad_()
+    padding = torch.zeros(2, 1, 7, dtype=torch.bool)
+    padding[1, :, 2:5] = True
+    features = gaussian(x, w, padding)
+    kept = ~padding.unsqueeze(-1)
+    torch.testing.assert_close(features, gaussian(x, w) * kept, rtol=0, atol=1e-12)
+    assert gradcheck(gaussian, (x, w, padding), fast_mode=True)
+    features.sum().backward()
+    assert not x.grad[1, :, 2:5].any()
+
+
 def test_inputs_are_left_alone():
-    x, w = _random(2, 3, 7, 5), _random(3, 4, 5, seed=2)
+    x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=2)
     x_before, w_before = x.clone(), w.clone()
     gaussian(x, w)
     assert torch.equal(x, x_before) and torch.equal(w, w_before)
@@ -70,20 +79,21 @@ def test_inputs_are_left_alone():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_type_of_the_inputs_is_kept(dtype):
-    assert gaussian(_random(2, 3).to(dtype), _random(4, 3).to(dtype)).dtype == dtype
+    assert gaussian(random_tensor(2, 3).to(dtype), random_tensor(4, 3).to(dtype)).dtype == dtype
 
 
 @shapes
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
 def test_gradients(check, shape_of_x, shape_of_w):
-    x, w = _random(*shape_of_x).requires_grad_(), _random(*shape_of_w, seed=2).requires_grad_()
+    x = random_tensor(*shape_of_x).requires_grad_()
+    w = random_tensor(*shape_of_w, seed=2).requires_grad_()
     assert check(gaussian, (x, w), fast_mode=True)
 
 
 @pytest.mark.parametrize("of_x, of_w", [(True, False), (False, True)])
 def test_gradient_of_one_input(of_x, of_w):
-    x = _random(2, 3, 7, 5).requires_grad_(of_x)
-    w = _random(3, 4, 5, seed=2).requires_grad_(of_w)
+    x = random_tensor(2, 3, 7, 5).requires_grad_(of_x)
+    w = random_tensor(3, 4, 5, seed=2).requires_grad_(of_w)
     assert gradcheck(gaussian, (x, w), fast_mode=True)
 
 
@@ -115,7 +125,8 @@ def test_kernel_estimate_is_unbiased(num_directions, orthogonal):
 
 
 def test_sigma_may_scale_the_directions_instead():
-    x, sigma, w = _random(2, 3, 7, 5), _random(3, 5, seed=2), _random(3, 4, 5, seed=3)
+    x, sigma = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=2)
+    w = random_tensor(3, 4, 5, seed=3)
     torch.testing.assert_close(
         gaussian(x * sigma[:, None], w), gaussian(x, w * sigma[:, None]), rtol=0, atol=1e-12
     )

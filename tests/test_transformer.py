@@ -110,8 +110,8 @@ def test_evaluation_does_not_depend_on_the_random_source(model, task):
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_training_draws_matrices_unless_they_are_fixed(data, task, fixed):
-    flags = ["--dropout", "0", *(["--rfa-fixed-matrices"] if fixed else [])]
-    model = build(data, *flags)
+    matrices = "--rfa-fixed-matrices" if fixed else "--no-rfa-fixed-matrices"
+    model = build(data, "--dropout", "0", matrices)
     batch = make_batch(task, SOURCES, TARGETS)
     evaluation = logits(model, batch)
     first, second = logits(model.train(), batch), logits(model, batch)
@@ -122,9 +122,9 @@ def test_training_draws_matrices_unless_they_are_fixed(data, task, fixed):
 @pytest.mark.parametrize("flags", ["", "--rfa-gate"])
 def test_recomputed_activations_change_nothing(data, task, flags):
     batch = make_batch(task, SOURCES, TARGETS)
-    dropout = ["--dropout", "0.3", *flags.split()]
+    draws = ["--dropout", "0.3", "--no-rfa-fixed-matrices", *flags.split()]
     plain, recomputed = (
-        build(data, *dropout, *more).train() for more in ([], ["--checkpoint-activations"])
+        build(data, *draws, *more).train() for more in ([], ["--checkpoint-activations"])
     )
     loss, gradients = loss_and_gradients(plain, batch)
     same_loss, same_gradients = loss_and_gradients(recomputed, batch)

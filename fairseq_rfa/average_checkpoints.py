@@ -10,8 +10,8 @@ import argparse
 import os
 import sys
 
-import torch
 from fairseq.checkpoint_utils import checkpoint_paths, load_checkpoint_to_cpu, torch_persistent_save
+from omegaconf import OmegaConf
 
 from .config import RFA_OPTIONS
 
@@ -56,6 +56,9 @@ def average_checkpoints(paths):
     first["model"] = {
         key: (total / len(paths)).to(first["model"][key].dtype) for key, total in sums.items()
     }
+    if first.get("cfg") is not None:
+        # As the trainer stores it: plain containers, which load without running code.
+        first["cfg"] = OmegaConf.to_container(first["cfg"], resolve=True, enum_to_str=True)
     return first
 
 

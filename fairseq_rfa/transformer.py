@@ -18,7 +18,7 @@ from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
 
-RFA_PARAMETERS = ("sigma", "gate_proj.weight", "gate_proj.bias")
+RFA_PARAMETERS = (".sigma", ".gate_proj.weight", ".gate_proj.bias")
 
 
 class TransformerRFADecoderLayer(TransformerDecoderLayerBase):

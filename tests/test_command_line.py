@@ -5,8 +5,19 @@ import sys
 
 import pytest
 import torch
-from fairseq_rfa import TransformerRFAModel
-from tiny_data import PLUGIN, ROOT, SMALL, TRAINING, command, generate_here, parse, results, task_of
+from fairseq_rfa import TransformerRFAModel, average_checkpoints
+from tiny_data import (
+    EVERY_SENTENCE,
+    PLUGIN,
+    ROOT,
+    SMALL,
+    TRAINING,
+    command,
+    generate_here,
+    parse,
+    results,
+    task_of,
+)
 
 # Forks, because to import torch and fairseq takes seconds and to import the plugin does not.
 IMPORTER = """
@@ -33,7 +44,7 @@ criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
 optimizer: {{_name: adam}}
 lr_scheduler: {{_name: inverse_sqrt, warmup_updates: 5}}
 optimization: {{lr: [0.01], max_update: 2}}
-dataset: {{max_tokens: 64, num_workers: 0}}
+dataset: {{max_tokens: 64, num_workers: 0, required_batch_size_multiple: 1}}
 checkpoint: {{save_dir: "{folder}/run", no_epoch_checkpoints: true}}
 """
 
@@ -78,7 +89,7 @@ def test_train_generate_and_score(data, tmp_path):
     printed = succeeded(command("fairseq-train", data, *flags, "--save-dir", "run", **plain))
     assert "num. shared model params" in printed and "done training" in printed
 
-    flags = (*user_dir, "--path", "run/checkpoint_last.pt", "--beam", "5", "--cpu")
+    flags = (*user_dir, "--path", "run/checkpoint_last.pt", "--beam", "5", "--cpu", *EVERY_SENTENCE)
     printed = succeeded(command("fairseq-generate", data, *flags, **plain))
     found, references = results(printed), results(printed, "T")
     assert [number for number, _ in found] == list(range(8))
@@ -112,6 +123,9 @@ def test_hydra_train(data, tmp_path):
     assert len(results(generate_here(data, path))) == 8
     overrides = "{'causal_attention': 'softmax', 'cross_attention': 'softmax'}"
     assert len(results(generate_here(data, path, "--model-overrides", overrides))) == 8
+    average = tmp_path / "average.pt"
+    average_checkpoints.main(["--inputs", str(path), str(path), "--output", str(average)])
+    assert results(generate_here(data, average)) == results(generate_here(data, path))
 
 
 @pytest.mark.parametrize("batch", [["--batch-size", "1"], ["--batch-size", "8"]])

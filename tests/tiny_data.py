@@ -25,7 +25,9 @@ SMALL = tuple(
     "--encoder-layers 1 --decoder-layers 2 --encoder-embed-dim 32 --decoder-embed-dim 32 "
     "--encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32 --rfa-num-matrices 20".split()
 )
-TRAINING = tuple(
+# By default fairseq leaves out the last batch where it is no multiple of 8 sentences.
+EVERY_SENTENCE = ("--required-batch-size-multiple", "1")
+TRAINING = EVERY_SENTENCE + tuple(
     "--max-tokens 64 --optimizer adam --lr 0.01 --lr-scheduler inverse_sqrt --warmup-updates 5 "
     "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --cpu --seed 7 --num-workers 0 "
     "--no-progress-bar --log-format simple --no-epoch-checkpoints".split()
@@ -101,8 +103,8 @@ def train_here(data, save_dir, *flags, architecture="transformer_rfa_tiny"):
 def generate_here(data, checkpoint, *flags):
     """fairseq-generate in this process: its output."""
     parser = options.get_generation_parser()
-    arguments = [str(data), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--cpu", *flags]
-    args = options.parse_args_and_arch(parser, arguments)
+    arguments = [str(data), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--cpu"]
+    args = options.parse_args_and_arch(parser, [*arguments, *EVERY_SENTENCE, *flags])
     output = StringIO()
     with redirect_stdout(output), mock.patch.object(sys, "stdout", output):
         generate.main(convert_namespace_to_omegaconf(args))
@@ -127,6 +129,6 @@ def command(name, *arguments, folder, **options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=900,
         **options,
     )

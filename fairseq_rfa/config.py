@@ -4,6 +4,7 @@ import argparse
 import difflib
 import math
 from dataclasses import dataclass, field, fields
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
@@ -49,11 +50,10 @@ class TransformerRFAConfig(TransformerConfig):
         default=True,
         metadata={"help": "train with the matrices of evaluation instead of draws from the pool"},
     )
-    rfa_sigma_init: float = field(
-        default=1.0, metadata={"help": "where sigma starts in causal attention"}
-    )
-    rfa_cross_sigma_init: float = field(
-        default=1.5, metadata={"help": "where sigma starts in cross attention"}
+    rfa_sigma_init: float = field(default=1.0, metadata={"help": "where sigma starts"})
+    rfa_cross_sigma_init: Optional[float] = field(
+        default=None,
+        metadata={"help": "where sigma starts in cross attention, if not where --rfa-sigma-init says"},
     )
     rfa_fixed_sigma: bool = field(default=False, metadata={"help": "do not train sigma"})
     rfa_denominator_floor: float = field(
@@ -93,7 +93,8 @@ class TransformerRFAConfig(TransformerConfig):
             "rfa_denominator_floor",
             "rfa_gate_denominator_floor",
         ):
-            if not 0 < getattr(self, name) < math.inf:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
                 raise _refusal(self, name, "a finite number greater than 0")
         if not math.isfinite(self.rfa_gate_bias):
             raise _refusal(self, "rfa_gate_bias", "a finite number")
@@ -153,13 +154,12 @@ def add_switches(parser):
 
 
 def _check_type(option, value):
-    expected = {int: (int,), float: (int, float), bool: (bool,)}.get(option.type)
-    if expected is None:
+    kind = float if option.type == Optional[float] else option.type
+    expected = {int: (int,), float: (int, float), bool: (bool,)}.get(kind)
+    if expected is None or (value is None and kind is not option.type):
         return
-    if not isinstance(value, expected) or (isinstance(value, bool) and option.type is not bool):
-        raise ValueError(
-            f"{_flag(option.name)} is {value!r}; use a value of type {option.type.__name__}"
-        )
+    if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{_flag(option.name)} is {value!r}; use a value of type {kind.__name__}")
 
 
 def _refusal(config, name, remedy):

@@ -63,7 +63,7 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             self.layer_index,
             kdim=cfg.encoder.embed_dim,
             vdim=cfg.encoder.embed_dim,
-            sigma_init=cfg.rfa_cross_sigma_init,
+            sigma_init=cfg.rfa_cross_sigma_init or cfg.rfa_sigma_init,
             floor=cfg.rfa_denominator_floor,
             **self._shared_options(cfg),
         )

@@ -114,8 +114,11 @@ def test_autocast_leaves_features_and_sums_in_float32(make):
     """fairseq's --amp: what remains is the rounding of the projections, 4e-3 for bfloat16."""
     module = make().float()
     expected = call(module, length=300, source_length=300, dtype=torch.float32)
+    x = random_tensor(9, 3, 32, dtype=torch.float32)
+    features = module.features(x, module.directions())
     state = {}
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(module.features(x, module.directions()), features)
         out = call(module, length=300, source_length=300, dtype=torch.float32)
         call(module, dtype=torch.float32, incremental_state=state)
     assert largest_difference(out, expected) < 0.03

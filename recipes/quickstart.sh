@@ -47,7 +47,7 @@ say "== training, $updates updates with $threads threads"
 bash "$here/train.sh" --data "$data/binarized" --out "$run" --arch transformer_rfa_tiny \
     --max-update "$updates" -- --cpu --dropout 0 --max-tokens 800 \
     --lr 0.003 --lr-scheduler polynomial_decay --total-num-update "$updates" --warmup-updates 200 \
-    --rfa-orthogonal --rfa-cross-sigma-init 1.0
+    --rfa-orthogonal
 
 say "== translation"
 score=$(bash "$here/score.sh" --data "$data/binarized" --checkpoint "$run/checkpoint_best.pt" \

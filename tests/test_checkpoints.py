@@ -25,7 +25,7 @@ def tensors(node, name=""):
 
 def printed_numbers(records):
     """What training printed of its progress, but not of its speed."""
-    kept = r"\b(?:valid_|train_)?(?:loss|nll_loss|ppl|gnorm|lr|num_updates|best_loss)[ =]+[^ ,|]+"
+    kept = r"\b(?:loss|nll_loss|ppl|gnorm|lr|num_updates)[ =]+[^ ,|]+"
     return [re.findall(kept, x.getMessage()) for x in records if x.name in ("train_inner", "valid")]
 
 

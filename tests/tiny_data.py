@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from fairseq import options, tasks
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, preprocess, train
 
@@ -94,6 +94,7 @@ def make_batch(task, sources, targets=None, left_pad_source=True, padding=0):
 
 def train_here(data, save_dir, *flags, architecture="transformer_rfa_tiny"):
     """fairseq-train in this process: no start of an interpreter, no import of torch."""
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # fairseq's memory of an earlier run
     small = SMALL if "rfa" in architecture else SMALL[:-2]
     flags = (*small, *TRAINING, "--save-dir", str(save_dir), *flags)
     train.main(convert_namespace_to_omegaconf(parse(data, *flags, architecture=architecture)))

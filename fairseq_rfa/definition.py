@@ -3,7 +3,7 @@
 The letters and shapes are those of `linear_attention`.
 """
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,14 @@ def normalize(numerator: Tensor, denominator: Tensor, floor: float) -> Tensor:
     return numerator / denominator.clamp(min=floor).unsqueeze(-1)
 
 
+def mask_keys(phi_k: Tensor, v: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    """Zeros at padding, before anything is multiplied: a later mask would leave NaN in the gradients."""
+    if padding is None:
+        return phi_k, v
+    padding = padding[:, None, :, None]
+    return phi_k.masked_fill(padding, 0.0), v.masked_fill(padding, 0.0)
+
+
 def reference_causal(
     phi_q: Tensor,
     phi_k: Tensor,
@@ -33,6 +41,9 @@ def reference_causal(
     S_t = g_t S_{t−1} + (1−g_t) φ(k_t) ⊗ v_t and z_t likewise, with g_t = sigmoid(gate_logits_t);
     without a gate both factors are 1. out_t = φ(q_t)ᵀS_t / max(φ(q_t)·z_t, floor).
     """
+    phi_k, v = mask_keys(phi_k, v, padding)
+    if gate_logits is not None and padding is not None:
+        gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
     kv = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1), v.size(-1))
     ksum = phi_k.new_zeros(*phi_k.shape[:2], phi_k.size(-1))
     outputs = []
@@ -41,16 +52,10 @@ def reference_causal(
         if gate_logits is not None:
             gate = torch.sigmoid(gate_logits[:, :, t, None])
             keep, add = gate, 1 - gate
-        new_ksum = keep * ksum + add * phi_k[:, :, t]
+        ksum = keep * ksum + add * phi_k[:, :, t]
         if gate_logits is not None:
             keep, add = keep[..., None], add[..., None]
-        new_kv = keep * kv + add * phi_k[:, :, t, :, None] * v[:, :, t, None, :]
-        if padding is None:
-            kv, ksum = new_kv, new_ksum
-        else:
-            padded = padding[:, t, None, None]
-            kv = torch.where(padded[..., None], kv, new_kv)
-            ksum = torch.where(padded, ksum, new_ksum)
+        kv = keep * kv + add * phi_k[:, :, t, :, None] * v[:, :, t, None, :]
         numerator = torch.einsum("bhf,bhfd->bhd", phi_q[:, :, t], kv)
         denominator = torch.einsum("bhf,bhf->bh", phi_q[:, :, t], ksum)
         outputs.append(normalize(numerator, denominator, floor))
@@ -65,8 +70,6 @@ def reference_cross(
     floor: float = DENOMINATOR_FLOOR,
 ) -> Tensor:
     """The definition of cross attention (eq. 5): out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor)."""
+    phi_k, v = mask_keys(phi_k, v, padding)
     scores = torch.einsum("bhnf,bhmf->bhnm", phi_q, phi_k)
-    if padding is not None:
-        scores = scores.masked_fill(padding[:, None, None], 0.0)
-        v = v.masked_fill(padding[:, None, :, None], 0.0)
     return normalize(torch.einsum("bhnm,bhmd->bhnd", scores, v), scores.sum(-1), floor)

@@ -20,7 +20,7 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     Args:
         x: (…, T, d)
         w: (…, D, d)
-        padding: bool, broadcast to (…, T); True gives a vector of zeros.
+        padding: bool, broadcast to (…, T); True gives a vector of zeros where x is finite.
 
     Returns:
         (…, T, F) with F = 2D.

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .definition import DENOMINATOR_FLOOR, normalize, reference_causal, reference_cross
+from .definition import DENOMINATOR_FLOOR, mask_keys, normalize, reference_causal, reference_cross
 
 __all__ = [
     "DENOMINATOR_FLOOR",
@@ -81,7 +81,7 @@ def causal(
         out, and the state after the last position (None without need_state).
     """
     dtype, length = v.dtype, v.size(2)
-    phi_q, phi_k, v = _wide(phi_q), *_masked(_wide(phi_k), _wide(v), padding)
+    phi_q, phi_k, v = _wide(phi_q), *mask_keys(_wide(phi_k), _wide(v), padding)
     log_gate = None
     if gate_logits is not None:
         gate_logits = _wide(gate_logits)
@@ -92,17 +92,19 @@ def causal(
 
     num_chunks = max(1, -(-length // chunk_size))
     phi_q, phi_k, v = (_chunked(x, num_chunks) for x in (phi_q, phi_k, v))
-    log_decay = None if log_gate is None else _chunked(log_gate, num_chunks).cumsum(-1)
+    log_gate = None if log_gate is None else _chunked(log_gate, num_chunks)
+    decay = None if log_gate is None else _decay_between(log_gate)
 
     scores = phi_q @ phi_k.transpose(-1, -2)
-    scores = scores.tril() if log_decay is None else scores * _decay_between(log_decay)
+    scores = scores.tril() if decay is None else scores * decay
     numerator, denominator = scores @ v, scores.sum(-1)
 
     after = None
     if need_state or state is not None or num_chunks > 1:
-        before, after = _states_between_chunks(phi_k, v, log_decay, state)
-        if log_decay is not None:
-            phi_q = phi_q * log_decay.exp().unsqueeze(-1)
+        to_end = None if decay is None else decay[..., -1, :]
+        before, after = _states_between_chunks(phi_k, v, log_gate, to_end, state)
+        if log_gate is not None:
+            phi_q = phi_q * log_gate.cumsum(-1).exp().unsqueeze(-1)
         numerator = numerator + phi_q @ before.kv
         denominator = denominator + (phi_q @ before.ksum.unsqueeze(-1)).squeeze(-1)
     out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
@@ -141,7 +143,7 @@ def step(
 @full_precision
 def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> State:
     """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
-    phi_k, v = _masked(_wide(phi_k), _wide(v), padding)
+    phi_k, v = mask_keys(_wide(phi_k), _wide(v), padding)
     return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
 
 
@@ -168,7 +170,7 @@ def cross(
     if through_state < through_scores:
         return read(phi_q, summarize(phi_k, v, padding), floor).to(v.dtype)
     dtype = v.dtype
-    phi_k, v = _masked(_wide(phi_k), _wide(v), padding)
+    phi_k, v = mask_keys(_wide(phi_k), _wide(v), padding)
     scores = _wide(phi_q) @ phi_k.transpose(-1, -2)
     return normalize(scores @ v, scores.sum(-1), floor).to(dtype)
 
@@ -197,49 +199,51 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _masked(phi_k: Tensor, v: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-    if padding is None:
-        return phi_k, v
-    padding = padding[:, None, :, None]
-    return phi_k.masked_fill(padding, 0.0), v.masked_fill(padding, 0.0)
-
-
 def _chunked(x: Tensor, num_chunks: int) -> Tensor:
     """(B, H, N, …) → (B, H, chunks, C, …) with chunks of equal length, the last one filled up with zeros."""
-    chunk_length = -(-x.size(2) // num_chunks)
+    chunk_length = max(1, -(-x.size(2) // num_chunks))
     missing = num_chunks * chunk_length - x.size(2)
     if missing:
         x = torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
     return x.unflatten(2, (num_chunks, chunk_length))
 
 
-def _decay_between(log_decay: Tensor) -> Tensor:
-    """exp(L_t − L_s) for s ≤ t and 0 elsewhere, (…, T, T) of (…, T): the difference comes before the exponential."""
-    length = log_decay.size(-1)
-    future = torch.ones(length, length, dtype=torch.bool, device=log_decay.device).triu(1)
-    difference = log_decay.unsqueeze(-1) - log_decay.unsqueeze(-2)
-    return difference.masked_fill(future, float("-inf")).exp()
+def _decay_between(log_gate: Tensor) -> Tensor:
+    """The product of the gates after s up to t for s ≤ t and 0 elsewhere, (…, T, T) of (…, T).
+
+    Each sum of logarithms runs over those gates alone: the difference of two long sums would lose digits.
+    """
+    length = log_gate.size(-1)
+    future = torch.ones(length, length, dtype=torch.bool, device=log_gate.device).triu(1)
+    sums = log_gate.unsqueeze(-1).expand(*log_gate.shape, length).tril(-1).cumsum(-2)
+    return sums.masked_fill(future, float("-inf")).exp()
 
 
 def _states_between_chunks(
-    phi_k: Tensor, v: Tensor, log_decay: Optional[Tensor], state: Optional[State]
+    phi_k: Tensor,
+    v: Tensor,
+    log_gate: Optional[Tensor],
+    to_end: Optional[Tensor],
+    state: Optional[State],
 ) -> Tuple[State, State]:
     """The state before each chunk, kv (B, H, chunks, F, d) and ksum (B, H, chunks, F), and that after the last.
 
-    phi_k (B, H, chunks, C, F), v (B, H, chunks, C, d), log_decay (B, H, chunks, C) summed up within each chunk.
+    phi_k (B, H, chunks, C, F), v (B, H, chunks, C, d), log_gate (B, H, chunks, C), to_end (B, H, chunks, C):
+    the product of the gates after each position up to the end of its chunk.
     """
-    if log_decay is not None:
-        phi_k = phi_k * (log_decay[..., -1:] - log_decay).exp().unsqueeze(-1)
+    if log_gate is not None:
+        phi_k = phi_k * to_end.unsqueeze(-1)
     kv, ksum = phi_k.transpose(-1, -2) @ v, phi_k.sum(-2)
     if state is None:
         state = State(torch.zeros_like(kv[:, :, 0]), torch.zeros_like(ksum[:, :, 0]))
     kv = torch.cat([_wide(state.kv).unsqueeze(2), kv], dim=2)
     ksum = torch.cat([_wide(state.ksum).unsqueeze(2), ksum], dim=2)
-    if log_decay is None:
+    if log_gate is None:
         kv, ksum = kv.cumsum(2), ksum.cumsum(2)
     else:
-        chunk_decay = F.pad(log_decay[..., -1].cumsum(-1), (1, 0))
-        weights = _decay_between(chunk_decay)
+        weights = _decay_between(F.pad(log_gate.sum(-1), (1, 0)))
         kv = (weights @ kv.flatten(-2)).view_as(kv)
         ksum = weights @ ksum
-    return State(kv[:, :, :-1], ksum[:, :, :-1]), State(kv[:, :, -1], ksum[:, :, -1])
+    # Copies: views would keep the states of all chunks in memory.
+    after = State(kv[:, :, -1].clone(), ksum[:, :, -1].clone())
+    return State(kv[:, :, :-1], ksum[:, :, :-1]), after

@@ -14,7 +14,7 @@ COMBINATIONS = [
         ("rfa", "softmax"), ("rfa", "softmax"), ("", " --rfa-gate", " --rfa-gate --rfa-chunk-size 3")
     )
     if causal == "rfa" or not gate
-]
+] + ["--encoder-embed-dim 48 --rfa-gate"]
 # Sums of a few dozen float32 products in another order, through two layers.
 TOLERANCE = dict(atol=2e-4, rtol=2e-4)
 

@@ -105,10 +105,16 @@ class TransformerRFAConfig(TransformerConfig):
 
     def _validate_decoder(self):
         decoder = self.decoder
-        if decoder.attention_heads < 1 or decoder.embed_dim % decoder.attention_heads:
+        heads = decoder.attention_heads
+        if not isinstance(heads, int) or heads < 1 or decoder.embed_dim % heads:
             raise ValueError(
-                f"--decoder-attention-heads is {decoder.attention_heads}; "
+                f"--decoder-attention-heads is {heads!r}; "
                 f"use a divisor of --decoder-embed-dim {decoder.embed_dim}"
+            )
+        if decoder.layers_to_keep:
+            raise ValueError(
+                f"--decoder-layers-to-keep is {decoder.layers_to_keep!r}; drop it, because a layer that "
+                "moves would read through the random matrices of another"
             )
         if self.cross_self_attention:
             raise ValueError(

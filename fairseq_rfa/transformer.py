@@ -13,6 +13,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
 
 from .attention import CausalRFA, CrossRFA
+from .compat import rebuild_batches_each_epoch
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .random_matrices import MatrixPool
 
@@ -203,6 +204,7 @@ class TransformerRFAModel(TransformerModelBase):
         refuse_unknown_options(vars(cfg))
         cfg = TransformerRFAConfig.from_namespace(cfg)
         cfg.validate()
+        rebuild_batches_each_epoch(task)
         return super().build_model(cfg, task)
 
     @classmethod

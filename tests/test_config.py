@@ -96,6 +96,12 @@ def test_heads_that_do_not_divide_the_width_are_refused(data, heads, place):
     assert_clear(refusal, "--decoder-attention-heads", heads)
 
 
+def test_layers_that_move_are_refused(data):
+    with pytest.raises(ValueError) as refusal:
+        build(data, "--decoder-layers-to-keep", "0,1")
+    assert_clear(refusal, "--decoder-layers-to-keep", "0")
+
+
 @pytest.mark.parametrize(
     "flags", ["--cross-self-attention", "--cross-self-attention --no-cross-attention"]
 )

@@ -105,6 +105,7 @@ def generate_here(data, checkpoint, *flags):
     """fairseq-generate in this process: its output."""
     parser = options.get_generation_parser()
     arguments = [str(data), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--cpu"]
+    arguments += ["--num-workers", "0"]
     args = options.parse_args_and_arch(parser, [*arguments, *EVERY_SENTENCE, *flags])
     output = StringIO()
     with redirect_stdout(output), mock.patch.object(sys, "stdout", output):

@@ -69,7 +69,10 @@ def reference_cross(
     padding: Optional[Tensor] = None,
     floor: float = DENOMINATOR_FLOOR,
 ) -> Tensor:
-    """The definition of cross attention (eq. 5): out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor)."""
+    """The definition of cross attention (eq. 5).
+
+    out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor)
+    """
     phi_k, v = mask_keys(phi_k, v, padding)
     scores = torch.einsum("bhnf,bhmf->bhnm", phi_q, phi_k)
     return normalize(torch.einsum("bhnm,bhmd->bhnd", scores, v), scores.sum(-1), floor)

@@ -204,6 +204,8 @@ class TransformerRFAModel(TransformerModelBase):
         refuse_unknown_options(vars(cfg))
         cfg = TransformerRFAConfig.from_namespace(cfg)
         cfg.validate()
+        if cfg.rfa_gate and cfg.causal_attention == "softmax":
+            logger.warning("--causal-attention softmax has no gate: --rfa-gate changes nothing")
         rebuild_batches_each_epoch(task)
         return super().build_model(cfg, task)
 

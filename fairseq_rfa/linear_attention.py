@@ -191,8 +191,7 @@ def cross_weights(
 
 def empty_state(phi_k: Tensor, v: Tensor) -> State:
     """The state before the first position."""
-    phi_k, v = _wide(phi_k[:, :, :0]), _wide(v[:, :, :0])
-    return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
+    return summarize(phi_k[:, :, :0], v[:, :, :0])
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -39,24 +39,35 @@ def transformer_rfa_tiny(args):
     transformer_rfa(args)
 
 
-def gated(architecture):
-    def with_gate(args):
-        set_defaults(args, rfa_gate=True)
+def variant(architecture, words, **options):
+    """The architecture with other values of options."""
+
+    def with_options(args):
+        set_defaults(args, **options)
         architecture(args)
 
-    with_gate.__doc__ = f"{architecture.__doc__[:-1]}, with the gate."
-    return with_gate
+    with_options.__doc__ = f"{architecture.__doc__[:-1]}, {words}."
+    return with_options
 
 
-ARCHITECTURES = {
+SIZES = {
     "transformer_rfa": transformer_rfa,
     "transformer_rfa_wmt_en_de": transformer_rfa,
     "transformer_rfa_iwslt_de_en": transformer_rfa_iwslt_de_en,
     "transformer_rfa_tiny": transformer_rfa_tiny,
 }
-ARCHITECTURES.update(
-    {f"{name}_gate": gated(architecture) for name, architecture in ARCHITECTURES.items()}
-)
+VARIANTS = {
+    "_gate": ("with the gate", {"rfa_gate": True}),
+    "_arccos": ("with the arc-cosine map", {"rfa_feature_map": "arccos"}),
+    "_gate_arccos": (
+        "with the gate and the arc-cosine map",
+        {"rfa_gate": True, "rfa_feature_map": "arccos"},
+    ),
+}
+ARCHITECTURES = dict(SIZES)
+for name, architecture in SIZES.items():
+    for ending, (words, options) in VARIANTS.items():
+        ARCHITECTURES[name + ending] = variant(architecture, words, **options)
 
 for name, architecture in ARCHITECTURES.items():
     if name not in ARCH_MODEL_REGISTRY:

@@ -3,29 +3,31 @@
 from typing import Dict, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .feature_maps import FEATURE_MAPS
-from .linear_attention import DENOMINATOR_FLOOR, State
+from .encoding import FEATURE_MAPS, Directions, Encoded
+from .linear_attention import DENOMINATOR_FLOOR
 from .random_matrices import MatrixPool
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
-SMALLEST_NORM = 1e-6
 
 
 class RandomFeatureAttention(MultiheadAttention):
     """fairseq's projections and incremental state, with features instead of a softmax.
 
     Args:
-        pool: the random matrices (P, D, d), shared by all layers.
+        pool: the random matrices (P, D, d), shared by all layers; None for a map that needs none. A learned map
+            starts from them.
         layer_index: l; evaluation gives head h the row (l·H + h) mod P of the pool.
         feature_map: a name in `FEATURE_MAPS`.
-        sigma_init: where σ (H, d) starts, greater than 0.
+        unnormalized: queries and keys are not scaled to unit length (appendix A.4).
+        sigma_init: where σ (H, d) starts, greater than 0. With unnormalized it counts in units of d^-1/4, so that
+            1 is the scale of softmax: exp(σ∘q · σ∘k) = exp(q·k / √d).
         fixed_sigma: σ is not trained.
         fixed_matrices: training uses the matrices of evaluation instead of drawing them.
-        floor: smallest denominator, greater than 0.
+        floor: smallest denominator, greater than 0. The map `positive` has none: its weights are never negative,
+            and factors keep them in range.
         options: those of fairseq's MultiheadAttention.
     """
 
@@ -33,9 +35,10 @@ class RandomFeatureAttention(MultiheadAttention):
         self,
         embed_dim: int,
         num_heads: int,
-        pool: MatrixPool,
+        pool: Optional[MatrixPool],
         layer_index: int,
         feature_map: str = "gaussian",
+        unnormalized: bool = False,
         sigma_init: float = 1.0,
         fixed_sigma: bool = False,
         fixed_matrices: bool = False,
@@ -46,35 +49,63 @@ class RandomFeatureAttention(MultiheadAttention):
         self.pool = pool
         self.layer_index = layer_index
         self.feature_map = FEATURE_MAPS[feature_map]
+        self.unnormalized = unnormalized
         self.fixed_matrices = fixed_matrices
-        self.floor = floor
+        self.floor = torch.finfo(torch.float32).tiny if self.feature_map.exponential else floor
+        if unnormalized:
+            sigma_init = sigma_init * self.head_dim**-0.25
         self.sigma = nn.Parameter(
             torch.full((num_heads, self.head_dim), float(sigma_init)), requires_grad=not fixed_sigma
         )
+        if self.feature_map.source == "parameters":
+            matrices = self.evaluation_matrices()
+            self.feature_weight = nn.Parameter(matrices * matrices.size(1) ** -0.5)
+            self.feature_bias = nn.Parameter(torch.zeros(matrices.shape[:2]))
 
     def evaluation_matrices(self) -> Tensor:
         """The w̃ that evaluation uses, (H, D, d)."""
-        return self.pool.of_layer(self.layer_index, self.num_heads)
+        return self.pool.matrices[self.pool.rows_of_layer(self.layer_index, self.num_heads)]
 
-    def directions(self) -> Tensor:
-        """w = σ ∘ w̃ (eq. 8), (H, D, d) in float32 or wider; drawn anew at each call in training."""
+    def directions(self) -> Directions:
+        """w = σ ∘ w̃ (eq. 8) in float32 or wider; drawn anew at each call in training."""
+        sigma = self._wide_sigma()
+        if self.feature_map.source is None:
+            return Directions()
+        if self.feature_map.source == "parameters":
+            weight, bias = (x.to(sigma.dtype) for x in (self.feature_weight, self.feature_bias))
+            return Directions(weight * sigma, bias)
         if self.training and not self.fixed_matrices:
-            matrices = self.pool.draw(self.num_heads)
+            rows = self.pool.draw_rows(self.num_heads)
         else:
-            matrices = self.evaluation_matrices()
-        sigma = self.sigma.unsqueeze(1)
-        return matrices * sigma.to(torch.promote_types(sigma.dtype, torch.float32))
+            rows = self.pool.rows_of_layer(self.layer_index, self.num_heads)
+        phases = None
+        if self.feature_map.phases:
+            phases = self.pool.phases[rows].to(sigma.dtype)
+        return Directions(self.pool.matrices[rows] * sigma, phases)
 
-    def features(self, x: Tensor, directions: Tensor, padding: Optional[Tensor] = None) -> Tensor:
-        """φ of queries or keys, scaled to unit length: (positions, B, embed_dim) → (B, H, positions, F).
+    def encode(
+        self,
+        x: Tensor,
+        directions: Directions,
+        padding: Optional[Tensor] = None,
+        role: Optional[str] = None,
+    ) -> Encoded:
+        """Queries or keys (positions, B, embed_dim) as heads and features, (B, H, positions, …).
 
-        padding (B, positions) makes zeros, which add nothing to any sum.
+        Args:
+            padding: (B, positions); makes keys there add nothing to any sum.
+            role: "query" or "key" if the points of the exact kernel are wanted.
         """
-        x = self.split_heads(x).to(directions.dtype)
+        sigma = self._wide_sigma()
+        x = self.split_heads(x).to(sigma.dtype)
         padding = None if padding is None else padding.unsqueeze(1)
         with torch.autocast(x.device.type, enabled=False):
-            x = F.normalize(x, dim=-1, eps=SMALLEST_NORM)
-            return self.feature_map(x, directions, padding)
+            return self.feature_map.encode(x, sigma, directions, padding, self.unnormalized, role)
+
+    def _wide_sigma(self) -> Tensor:
+        """(H, 1, d)"""
+        sigma = self.sigma.unsqueeze(1)
+        return sigma.to(torch.promote_types(sigma.dtype, torch.float32))
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(positions, B, embed_dim) → (B, H, positions, d)"""
@@ -85,13 +116,6 @@ class RandomFeatureAttention(MultiheadAttention):
         x = x.permute(2, 0, 1, 3).flatten(2)
         return self.out_proj(x.to(self.out_proj.weight.dtype))
 
-    def _get_state(self, incremental_state: IncrementalState) -> Optional[State]:
-        buffer = self._get_input_buffer(incremental_state)
-        return State(buffer["kv"], buffer["ksum"]) if buffer else None
-
-    def _set_state(self, incremental_state: IncrementalState, state: State) -> None:
-        self._set_input_buffer(incremental_state, state._asdict())
-
 
 def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
     """x (positions, B, …) with zeros at padding (B, positions), so that what stands there is never read."""
@@ -101,9 +125,9 @@ def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optiona
     return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
 
 
-def reordered(state: State, new_order: Tensor) -> State:
-    """Row i becomes the former row new_order[i]; the identity copies nothing."""
-    identity = torch.arange(state.ksum.size(0), device=new_order.device)
+def reordered(state, new_order: Tensor):
+    """A state, a named tuple, whose row i is the former row new_order[i]; the identity copies nothing."""
+    identity = torch.arange(state[0].size(0), device=new_order.device)
     if torch.equal(new_order, identity):
         return state
-    return State(*(x.index_select(0, new_order) for x in state))
+    return type(state)(*(x.index_select(0, new_order) for x in state))

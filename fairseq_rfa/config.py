@@ -9,7 +9,7 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 
-from .feature_maps import FEATURE_MAPS
+from .encoding import FEATURE_MAPS
 from .linear_attention import DENOMINATOR_FLOOR
 from .random_matrices import LARGEST_SEED
 
@@ -56,6 +56,19 @@ class TransformerRFAConfig(TransformerConfig):
         metadata={"help": "where sigma starts in cross attention, if not where --rfa-sigma-init says"},
     )
     rfa_fixed_sigma: bool = field(default=False, metadata={"help": "do not train sigma"})
+    rfa_unnormalized: bool = field(
+        default=False,
+        metadata={
+            "help": "queries and keys keep their lengths (appendix A.4); sigma then starts at "
+            "--rfa-sigma-init times head_dim^-1/4, where 1 is the scale of softmax"
+        },
+    )
+    rfa_local_window: int = field(
+        default=0,
+        metadata={
+            "help": "number of newest keys in causal attention that meet the exact kernel in place of features"
+        },
+    )
     rfa_denominator_floor: float = field(
         default=DENOMINATOR_FLOOR,
         metadata={"help": "smallest denominator of attention without a gate"},
@@ -96,12 +109,31 @@ class TransformerRFAConfig(TransformerConfig):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise _refusal(self, name, "a finite number greater than 0")
+        if self.rfa_local_window < 0:
+            raise _refusal(self, "rfa_local_window", "0 (no window) or more")
         if not math.isfinite(self.rfa_gate_bias):
             raise _refusal(self, "rfa_gate_bias", "a finite number")
         if not 0 <= self.rfa_seed <= LARGEST_SEED:
             raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
         if "rfa" in (self.causal_attention, self.cross_attention):
+            self._validate_feature_map()
             self._validate_decoder()
+
+    def _validate_feature_map(self):
+        name = self.rfa_feature_map
+        feature_map = FEATURE_MAPS[name]
+        if self.rfa_local_window and feature_map.kernel is None:
+            raise ValueError(
+                f"--rfa-local-window is {self.rfa_local_window}, but the map {name} is its own kernel and "
+                "estimates no other; use 0, or one of the maps "
+                + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
+            )
+        if self.rfa_orthogonal and feature_map.source != "pool":
+            raise ValueError(f"--rfa-orthogonal: the map {name} has no random directions; drop the flag")
+        if self.rfa_unnormalized and not feature_map.unit_length:
+            raise ValueError(
+                f"--rfa-unnormalized: the map {name} never scales queries and keys; drop the flag"
+            )
 
     def _validate_decoder(self):
         decoder = self.decoder

@@ -76,3 +76,51 @@ def reference_cross(
     phi_k, v = mask_keys(phi_k, v, padding)
     scores = torch.einsum("bhnf,bhmf->bhnm", phi_q, phi_k)
     return normalize(torch.einsum("bhnm,bhmd->bhnd", scores, v), scores.sum(-1), floor)
+
+
+def reference_local_window(
+    estimate: Tensor,
+    kernel: Tensor,
+    v: Tensor,
+    window: int,
+    gate_logits: Optional[Tensor] = None,
+    log_factor: Optional[Tensor] = None,
+    padding: Optional[Tensor] = None,
+    floor: float = DENOMINATOR_FLOOR,
+) -> Tensor:
+    """The definition of causal attention with factors of keys and with a local window, pair by pair.
+
+    out_t = Σ_s w_ts v_s / max(Σ_s w_ts, floor) over s ≤ t without padding, with
+    w_ts = (kernel_ts if s is one of the `window` newest keys up to t, else estimate_ts)
+    · (1 − g_s) g_{s+1} … g_t · exp(log_factor_s − the greatest log_factor up to t).
+
+    Args:
+        estimate, kernel: phi(q_t)·phi(k_s) and the kernel of q_t and k_s, (B, H, N, N).
+        log_factor: (B, H, N)
+    """
+    batch, heads, length, _ = v.shape
+    kept = v.new_ones(batch, length, dtype=torch.bool) if padding is None else ~padding
+    v = v.masked_fill(~kept[:, None, :, None], 0.0)
+    outputs = []
+    for t in range(length):
+        numerator, denominator = v.new_zeros(batch, heads, v.size(-1)), v.new_zeros(batch, heads)
+        if log_factor is not None:
+            seen = log_factor[:, :, : t + 1].masked_fill(~kept[:, None, : t + 1], float("-inf"))
+            greatest = seen.amax(-1)
+        for s in range(t + 1):
+            newer = kept[:, s + 1 : t + 1].sum(-1)
+            weight = torch.where(
+                (newer < window)[:, None], kernel[:, :, t, s], estimate[:, :, t, s]
+            )
+            if gate_logits is not None:
+                weight = weight * torch.sigmoid(-gate_logits[:, :, s])
+                for r in range(s + 1, t + 1):
+                    gate = torch.sigmoid(gate_logits[:, :, r])
+                    weight = weight * torch.where(kept[:, None, r], gate, torch.ones_like(gate))
+            if log_factor is not None:
+                weight = weight * (log_factor[:, :, s] - greatest).exp()
+            weight = torch.where(kept[:, None, s], weight, torch.zeros_like(weight))
+            numerator = numerator + weight.unsqueeze(-1) * v[:, :, s]
+            denominator = denominator + weight
+        outputs.append(normalize(numerator, denominator, floor))
+    return torch.stack(outputs, dim=2)

@@ -1,12 +1,16 @@
 """Feature maps φ: the dot product of two feature vectors estimates a kernel.
 
-No map scales its input: x is already of unit length where that is wanted, and already multiplied by σ.
+No map scales its input: x (…, T, d) is already of unit length where that is wanted, and already multiplied by σ.
+Where the kernel depends on w·x alone (`gaussian`, `arccos`, `cosine`), σ may multiply w instead.
 """
 
 from typing import Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from .kernels import half_squared_norm
 
 
 def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
@@ -15,7 +19,7 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     φ(x) = D^-1/2 [sin(w_1·x), …, sin(w_D·x), cos(w_1·x), …, cos(w_D·x)]
 
     With the rows of w drawn from N(0, I), φ(x)·φ(y) is an unbiased estimate of exp(−‖x − y‖²/2) (eq. 3).
-    A single estimate lies in [−1, 1] and can be negative; φ(x)·φ(x) is 1.
+    A single estimate lies in [−1, 1] and can be negative; φ(x)·φ(x) is 1. It needs no stabiliser.
 
     Args:
         x: (…, T, d)
@@ -29,6 +33,90 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     if padding is not None:
         scale = scale.where(~padding, 0.0).unsqueeze(-1)
     return _SineAndCosine.apply(_project(x, w), scale)
+
+
+def arccos(x: Tensor, w: Tensor) -> Tensor:
+    """Features of the arc-cosine kernel of order 1 (§3.3).
+
+    φ(x) = D^-1/2 [ReLU(w_1·x), …, ReLU(w_D·x)]
+
+    With the rows of w drawn from N(0, I), φ(x)·φ(y) is an unbiased estimate of
+    ‖x‖‖y‖ (sin θ + (π − θ) cos θ) / 2π, θ the angle between x and y: 1/2 for equal vectors of unit length and 0
+    for opposite ones. Never negative. It grows with the lengths alone, so it needs no stabiliser.
+
+    Args: x (…, T, d), w (…, D, d).
+
+    Returns: (…, T, F) with F = D.
+    """
+    return F.relu(_project(x, w)) * w.size(-2) ** -0.5
+
+
+def elu(x: Tensor) -> Tensor:
+    """Features of linear attention without randomness (Katharopoulos et al. 2020), the paper's baseline.
+
+    φ(x) = elu(x) + 1
+
+    φ(x)·φ(y) estimates no kernel: it is one. Greater than 0, and it grows with the lengths alone, so it needs no
+    stabiliser.
+
+    Args: x (…, T, d), not of unit length.
+
+    Returns: (…, T, F) with F = d.
+    """
+    return F.elu(x) + 1
+
+
+def positive(x: Tensor, w: Tensor) -> Tensor:
+    """Positive random features of softmax's kernel (FAVOR+, Choromanski et al. 2020).
+
+    φ(x) = D^-1/2 [exp(w_1·x − ‖x‖²/2), …, exp(w_D·x − ‖x‖²/2)]
+
+    With the rows of w drawn from N(0, I), φ(x)·φ(y) is an unbiased estimate of exp(x·y). Greater than 0.
+    A float32 feature overflows for w·x − ‖x‖²/2 above 88: attention takes the greatest exponent of each vector
+    out of its features (`encoding`).
+
+    Args: x (…, T, d), w (…, D, d).
+
+    Returns: (…, T, F) with F = D.
+    """
+    return positive_exponents(x, w, x).exp() * w.size(-2) ** -0.5
+
+
+def positive_exponents(x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+    """w_i·x − ‖y‖²/2, (…, T, D): for y = x the logarithms of `positive` without D^-1/2.
+
+    Where w is σ∘w̃, y is σ∘x.
+    """
+    return _project(x, w) - half_squared_norm(y).unsqueeze(-1)
+
+
+def cosine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The other random Fourier features of the Gaussian kernel (Rahimi and Recht 2007).
+
+    φ(x) = (2/D)^1/2 [cos(w_1·x + b_1), …, cos(w_D·x + b_D)]
+
+    With the rows of w drawn from N(0, I) and b uniformly from [0, 2π), φ(x)·φ(y) is an unbiased estimate of
+    exp(−‖x − y‖²/2), with a greater spread than that of `gaussian`. It lies in [−2, 2] and can be negative.
+
+    Args: x (…, T, d), w (…, D, d), b (…, D).
+
+    Returns: (…, T, F) with F = D.
+    """
+    return (_project(x, w) + b.unsqueeze(-2)).cos() * (2 / w.size(-2)) ** 0.5
+
+
+def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Features that are learned and not random (Kasai et al. 2021).
+
+    φ(x) = [ReLU(weight_1·x + bias_1), …, ReLU(weight_D·x + bias_D)]
+
+    φ(x)·φ(y) is a kernel of its own. Never negative. It grows with the lengths alone, so it needs no stabiliser.
+
+    Args: x (…, T, d), weight (…, D, d), bias (…, D).
+
+    Returns: (…, T, F) with F = D.
+    """
+    return F.relu(_project(x, weight) + bias.unsqueeze(-2))
 
 
 class _SineAndCosine(torch.autograd.Function):
@@ -54,6 +142,3 @@ def _project(x: Tensor, w: Tensor) -> Tensor:
         # One product for each head over all rows of the batch, instead of a copy of w for each row.
         return torch.einsum("bhtd,hfd->bhtf", x, w)
     return x @ w.transpose(-1, -2)
-
-
-FEATURE_MAPS = {"gaussian": gaussian}

@@ -12,24 +12,28 @@ import functools
 from typing import NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .definition import DENOMINATOR_FLOOR, mask_keys, normalize, reference_causal, reference_cross
+from .recurrence import LOWEST, chunked, log_kept_between, recurrence, sums_between_chunks
 
 __all__ = [
     "DENOMINATOR_FLOOR",
+    "ScaledState",
     "State",
     "causal",
     "cross",
     "cross_weights",
     "empty_state",
+    "full_precision",
     "normalize",
     "read",
     "reference_causal",
     "reference_cross",
     "step",
     "summarize",
+    "wide",
+    "with_factors",
 ]
 
 
@@ -55,6 +59,17 @@ class State(NamedTuple):
     """z = Σ φ(k), (B, H, F)"""
 
 
+class ScaledState(NamedTuple):
+    """A State whose keys have factors: S and z are those entries times exp(log_scale)."""
+
+    kv: Tensor
+    """(B, H, F, d)"""
+    ksum: Tensor
+    """(B, H, F)"""
+    log_scale: Tensor
+    """The greatest logarithm of a factor so far, (B, H)"""
+
+
 @full_precision
 def causal(
     phi_q: Tensor,
@@ -66,6 +81,7 @@ def causal(
     chunk_size: int = 64,
     floor: float = DENOMINATOR_FLOOR,
     need_state: bool = True,
+    log_factor: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Optional[State]]:
     """Causal attention (eq. 6, algorithm 1; eq. 7 with a gate) of N positions that follow those of `state`.
 
@@ -76,37 +92,38 @@ def causal(
         state: what earlier positions left; nothing if None.
         chunk_size: C, at least 1; a speed, not a result.
         need_state: False saves the work of the state after the last position.
+        log_factor: (B, H, N); each φ(k) counts exp(log_factor) times, of any size. The floor is then relative
+            to the greatest factor up to each position.
 
     Returns:
-        out, and the state after the last position (None without need_state).
+        out, and the state after the last position: None without need_state, a ScaledState with factors.
     """
     dtype, length = v.dtype, v.size(2)
-    phi_q, phi_k, v = _wide(phi_q), *mask_keys(_wide(phi_k), _wide(v), padding)
-    log_gate = None
-    if gate_logits is not None:
-        gate_logits = _wide(gate_logits)
-        if padding is not None:
-            gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
-        log_gate = F.logsigmoid(gate_logits)
-        phi_k = phi_k * torch.sigmoid(-gate_logits).unsqueeze(-1)
+    phi_q, phi_k, v = wide(phi_q), *mask_keys(wide(phi_k), wide(v), padding)
+    log_scale = None if log_factor is None or state is None else state.log_scale
+    flow = recurrence(wide(gate_logits), wide(log_factor), padding, log_scale)
+    if flow is not None:
+        phi_k = phi_k * flow.log_add.exp().unsqueeze(-1)
 
     num_chunks = max(1, -(-length // chunk_size))
-    phi_q, phi_k, v = (_chunked(x, num_chunks) for x in (phi_q, phi_k, v))
-    log_gate = None if log_gate is None else _chunked(log_gate, num_chunks)
-    decay = None if log_gate is None else _decay_between(log_gate)
+    phi_q, phi_k, v = (chunked(x, num_chunks) for x in (phi_q, phi_k, v))
+    log_keep = None if flow is None else chunked(flow.log_keep, num_chunks)
 
     scores = phi_q @ phi_k.transpose(-1, -2)
-    scores = scores.tril() if decay is None else scores * decay
+    scores = scores.tril() if flow is None else scores * log_kept_between(log_keep).exp()
     numerator, denominator = scores @ v, scores.sum(-1)
 
     after = None
     if need_state or state is not None or num_chunks > 1:
-        to_end = None if decay is None else decay[..., -1, :]
-        before, after = _states_between_chunks(phi_k, v, log_gate, to_end, state)
-        if log_gate is not None:
-            phi_q = phi_q * log_gate.cumsum(-1).exp().unsqueeze(-1)
-        numerator = numerator + phi_q @ before.kv
-        denominator = denominator + (phi_q @ before.ksum.unsqueeze(-1)).squeeze(-1)
+        before = None if state is None else (wide(state.kv), wide(state.ksum))
+        kv, ksum = sums_between_chunks(phi_k, v, log_keep, before)
+        if flow is not None:
+            phi_q = phi_q * log_keep.cumsum(-1).exp().unsqueeze(-1)
+        numerator = numerator + phi_q @ kv[:, :, :-1]
+        denominator = denominator + (phi_q @ ksum[:, :, :-1].unsqueeze(-1)).squeeze(-1)
+        # Copies: views would keep the states of all chunks in memory.
+        after = State(kv[:, :, -1].clone(), ksum[:, :, -1].clone())
+        after = after if log_factor is None else ScaledState(*after, flow.log_scale)
     out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
     return out.to(dtype), after if need_state else None
 
@@ -119,38 +136,40 @@ def step(
     state: State,
     gate_logits: Optional[Tensor] = None,
     floor: float = DENOMINATOR_FLOOR,
+    log_factor: Optional[Tensor] = None,
 ) -> Tuple[Tensor, State]:
     """Causal attention of one position, N = 1: constant time and memory.
 
     Where no gradient is recorded the tensors of `state` are updated in place.
     """
-    key, value = _wide(phi_k).squeeze(2), _wide(v).squeeze(2)
-    kv, ksum = state
+    key, value = wide(phi_k).squeeze(2), wide(v).squeeze(2)
+    log_scale = None if log_factor is None else state.log_scale
+    flow = recurrence(wide(gate_logits), wide(log_factor), None, log_scale)
+    kv, ksum = state.kv, state.ksum
     if torch.is_grad_enabled():
         kv, ksum = kv.clone(), ksum.clone()
-    if gate_logits is not None:
-        logits = _wide(gate_logits)
-        gate = torch.sigmoid(logits)
-        key = key * torch.sigmoid(-logits)
-        kv.mul_(gate.unsqueeze(-1))
-        ksum.mul_(gate)
+    if flow is not None:
+        keep = flow.log_keep.exp()
+        key = key * flow.log_add.exp()
+        kv.mul_(keep.unsqueeze(-1))
+        ksum.mul_(keep)
     kv.addcmul_(key.unsqueeze(-1), value.unsqueeze(-2))
     ksum.add_(key)
-    state = State(kv, ksum)
+    state = State(kv, ksum) if log_factor is None else ScaledState(kv, ksum, flow.log_scale)
     return read(phi_q, state, floor).to(v.dtype), state
 
 
 @full_precision
 def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> State:
     """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
-    phi_k, v = mask_keys(_wide(phi_k), _wide(v), padding)
+    phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
     return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
 
 
 @full_precision
 def read(phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR) -> Tensor:
     """out_t = φ(q_t)ᵀS / max(φ(q_t)·z, floor), (B, H, N, d) in the type of the state."""
-    phi_q = _wide(phi_q)
+    phi_q = wide(phi_q)
     denominator = (phi_q @ state.ksum.unsqueeze(-1)).squeeze(-1)
     return normalize(phi_q @ state.kv, denominator, floor)
 
@@ -170,8 +189,8 @@ def cross(
     if through_state < through_scores:
         return read(phi_q, summarize(phi_k, v, padding), floor).to(v.dtype)
     dtype = v.dtype
-    phi_k, v = mask_keys(_wide(phi_k), _wide(v), padding)
-    scores = _wide(phi_q) @ phi_k.transpose(-1, -2)
+    phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
+    scores = wide(phi_q) @ phi_k.transpose(-1, -2)
     return normalize(scores @ v, scores.sum(-1), floor).to(dtype)
 
 
@@ -183,66 +202,26 @@ def cross_weights(
 
     A row sums to 1 unless its denominator is below the floor, and a weight can be negative.
     """
-    scores = _wide(phi_q) @ _wide(phi_k).transpose(-1, -2)
+    scores = wide(phi_q) @ wide(phi_k).transpose(-1, -2)
     if padding is not None:
         scores = scores.masked_fill(padding[:, None, None], 0.0)
     return normalize(scores, scores.sum(-1), floor)
 
 
-def empty_state(phi_k: Tensor, v: Tensor) -> State:
-    """The state before the first position."""
-    return summarize(phi_k[:, :, :0], v[:, :, :0])
+def with_factors(phi_k: Tensor, log_factor: Tensor) -> Tensor:
+    """phi_k (B, H, M, F) times exp(log_factor) (B, H, M), relative to the greatest factor of each row."""
+    log_factor = log_factor - log_factor.amax(-1, keepdim=True)
+    return phi_k * log_factor.exp().unsqueeze(-1)
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def empty_state(phi_k: Tensor, v: Tensor, log_factor: Optional[Tensor] = None) -> State:
+    """The state before the first position; a ScaledState with factors."""
+    state = summarize(phi_k[:, :, :0], v[:, :, :0])
+    if log_factor is None:
+        return state
+    return ScaledState(*state, torch.full_like(wide(log_factor)[:, :, 0], LOWEST))
 
 
-def _chunked(x: Tensor, num_chunks: int) -> Tensor:
-    """(B, H, N, …) → (B, H, chunks, C, …) with chunks of equal length, the last one filled up with zeros."""
-    chunk_length = max(1, -(-x.size(2) // num_chunks))
-    missing = num_chunks * chunk_length - x.size(2)
-    if missing:
-        x = torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
-    return x.unflatten(2, (num_chunks, chunk_length))
-
-
-def _decay_between(log_gate: Tensor) -> Tensor:
-    """The product of the gates after s up to t for s ≤ t and 0 elsewhere, (…, T, T) of (…, T).
-
-    Each sum of logarithms runs over those gates alone: the difference of two long sums would lose digits.
-    """
-    length = log_gate.size(-1)
-    future = torch.ones(length, length, dtype=torch.bool, device=log_gate.device).triu(1)
-    sums = log_gate.unsqueeze(-1).expand(*log_gate.shape, length).tril(-1).cumsum(-2)
-    return sums.masked_fill(future, float("-inf")).exp()
-
-
-def _states_between_chunks(
-    phi_k: Tensor,
-    v: Tensor,
-    log_gate: Optional[Tensor],
-    to_end: Optional[Tensor],
-    state: Optional[State],
-) -> Tuple[State, State]:
-    """The state before each chunk, kv (B, H, chunks, F, d) and ksum (B, H, chunks, F), and that after the last.
-
-    phi_k (B, H, chunks, C, F), v (B, H, chunks, C, d), log_gate (B, H, chunks, C), to_end (B, H, chunks, C):
-    the product of the gates after each position up to the end of its chunk.
-    """
-    if log_gate is not None:
-        phi_k = phi_k * to_end.unsqueeze(-1)
-    kv, ksum = phi_k.transpose(-1, -2) @ v, phi_k.sum(-2)
-    if state is None:
-        state = State(torch.zeros_like(kv[:, :, 0]), torch.zeros_like(ksum[:, :, 0]))
-    kv = torch.cat([_wide(state.kv).unsqueeze(2), kv], dim=2)
-    ksum = torch.cat([_wide(state.ksum).unsqueeze(2), ksum], dim=2)
-    if log_gate is None:
-        kv, ksum = kv.cumsum(2), ksum.cumsum(2)
-    else:
-        weights = _decay_between(F.pad(log_gate.sum(-1), (1, 0)))
-        kv = (weights @ kv.flatten(-2)).view_as(kv)
-        ksum = weights @ ksum
-    # Copies: views would keep the states of all chunks in memory.
-    after = State(kv[:, :, -1].clone(), ksum[:, :, -1].clone())
-    return State(kv[:, :, :-1], ksum[:, :, :-1]), after
+def wide(x: Optional[Tensor]) -> Optional[Tensor]:
+    """x in float32, or in float64 where it is."""
+    return None if x is None else x.to(torch.promote_types(x.dtype, torch.float32))

@@ -32,21 +32,21 @@ def draw_pool(
     Raises:
         ValueError: a size below 1 or a seed out of range.
     """
-    for name, size in (
-        ("num_matrices", num_matrices),
-        ("num_directions", num_directions),
-        ("head_dim", head_dim),
-    ):
-        if size < 1:
-            raise ValueError(f"{name} is {size}; use at least 1")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed is {seed}; use a number from 0 to {LARGEST_SEED}")
+    _check(seed, num_matrices=num_matrices, num_directions=num_directions, head_dim=head_dim)
     generator = np.random.RandomState(seed)
     rows = generator.standard_normal((num_matrices, num_directions, head_dim))
     if orthogonal:
         lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
         rows = lengths * _orthonormal_rows(generator, num_matrices, num_directions, head_dim)
     return torch.from_numpy(rows.astype(np.float32))
+
+
+def _check(seed: int, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; use at least 1")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed}; use a number from 0 to {LARGEST_SEED}")
 
 
 def _orthonormal_rows(
@@ -62,10 +62,25 @@ def _orthonormal_rows(
     return rows[:, :num_directions]
 
 
+def draw_phases(num_matrices: int, num_directions: int, seed: int) -> Tensor:
+    """Draw the b of the map `cosine`, uniform on [0, 2π) and independent of the matrices of the same seed.
+
+    Arguments and errors are those of `draw_pool`.
+
+    Returns:
+        float32 tensor (P, D).
+    """
+    _check(seed, num_matrices=num_matrices, num_directions=num_directions)
+    generator = np.random.RandomState([seed, 1])
+    phases = generator.uniform(0.0, 2 * np.pi, (num_matrices, num_directions))
+    return torch.from_numpy(phases.astype(np.float32))
+
+
 class MatrixPool(nn.Module):
     """A pool as part of a model: it follows the model's device and is never trained, cast or saved.
 
-    Shared by all layers of a decoder. Its arguments are those of `draw_pool`.
+    Shared by all layers of a decoder. Its arguments are those of `draw_pool`; with_phases adds those of
+    `draw_phases`.
     """
 
     def __init__(
@@ -75,28 +90,26 @@ class MatrixPool(nn.Module):
         head_dim: int,
         seed: int,
         orthogonal: bool = False,
+        with_phases: bool = False,
     ):
         super().__init__()
-        self.register_buffer(
-            "matrices",
-            draw_pool(num_matrices, num_directions, head_dim, seed, orthogonal),
-            persistent=False,
-        )
+        matrices = draw_pool(num_matrices, num_directions, head_dim, seed, orthogonal)
+        phases = draw_phases(num_matrices, num_directions, seed) if with_phases else None
+        self.register_buffer("matrices", matrices, persistent=False)
+        self.register_buffer("phases", phases, persistent=False)
 
-    def of_layer(self, layer_index: int, num_heads: int) -> Tensor:
-        """The matrices of evaluation: head h of layer l has row (l·H + h) mod P. (H, D, d)"""
+    def rows_of_layer(self, layer_index: int, num_heads: int) -> Tensor:
+        """The rows of evaluation: head h of layer l has row (l·H + h) mod P. (H,)"""
         first = layer_index * num_heads
         rows = torch.arange(first, first + num_heads, device=self.matrices.device)
-        return self.matrices[rows % self.matrices.size(0)]
+        return rows % self.matrices.size(0)
 
-    def draw(self, num_heads: int) -> Tensor:
-        """One matrix for each head, drawn with torch's generator. (H, D, d)"""
-        rows = torch.randint(
-            self.matrices.size(0), (num_heads,), device=self.matrices.device
-        )
-        return self.matrices[rows]
+    def draw_rows(self, num_heads: int) -> Tensor:
+        """One row for each head, drawn with torch's generator. (H,)"""
+        return torch.randint(self.matrices.size(0), (num_heads,), device=self.matrices.device)
 
     def _apply(self, fn, recurse=True):
         device = fn(self.matrices[:0]).device
         self.matrices = self.matrices.to(device)
+        self.phases = None if self.phases is None else self.phases.to(device)
         return self

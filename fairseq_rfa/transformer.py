@@ -15,11 +15,18 @@ from omegaconf import OmegaConf
 from .attention import CausalRFA, CrossRFA
 from .compat import rebuild_batches_each_epoch
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
+from .encoding import FEATURE_MAPS
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
 
-RFA_PARAMETERS = (".sigma", ".gate_proj.weight", ".gate_proj.bias")
+RFA_PARAMETERS = (
+    ".sigma",
+    ".gate_proj.weight",
+    ".gate_proj.bias",
+    ".feature_weight",
+    ".feature_bias",
+)
 
 
 class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
@@ -49,6 +56,7 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             gate=cfg.rfa_gate,
             gate_bias=cfg.rfa_gate_bias,
             chunk_size=cfg.rfa_chunk_size,
+            local_window=cfg.rfa_local_window,
             sigma_init=cfg.rfa_sigma_init,
             floor=cfg.rfa_gate_denominator_floor if cfg.rfa_gate else cfg.rfa_denominator_floor,
             **self._shared_options(cfg),
@@ -72,6 +80,7 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
     def _shared_options(self, cfg):
         return dict(
             feature_map=cfg.rfa_feature_map,
+            unnormalized=cfg.rfa_unnormalized,
             fixed_sigma=cfg.rfa_fixed_sigma,
             fixed_matrices=cfg.rfa_fixed_matrices,
             q_noise=self.quant_noise,
@@ -114,10 +123,22 @@ class TransformerRFADecoder(TransformerDecoderBase):
             "causal": (cfg.causal_attention, cfg.rfa_causal_dim),
             "cross": (cfg.cross_attention, cfg.rfa_cross_dim),
         }
-        return {
-            place: MatrixPool(
-                cfg.rfa_num_matrices, num_directions, head_dim, cfg.rfa_seed, cfg.rfa_orthogonal
+        feature_map = FEATURE_MAPS[cfg.rfa_feature_map]
+
+        def pool(num_directions):
+            if feature_map.source is None:
+                return None
+            return MatrixPool(
+                cfg.rfa_num_matrices,
+                num_directions,
+                head_dim,
+                cfg.rfa_seed,
+                cfg.rfa_orthogonal,
+                feature_map.phases,
             )
+
+        return {
+            place: pool(num_directions)
             for place, (attention, num_directions) in places.items()
             if attention == "rfa"
         }
@@ -204,8 +225,10 @@ class TransformerRFAModel(TransformerModelBase):
         refuse_unknown_options(vars(cfg))
         cfg = TransformerRFAConfig.from_namespace(cfg)
         cfg.validate()
-        if cfg.rfa_gate and cfg.causal_attention == "softmax":
-            logger.warning("--causal-attention softmax has no gate: --rfa-gate changes nothing")
+        if cfg.causal_attention == "softmax":
+            for flag, is_set in (("gate", cfg.rfa_gate), ("local-window", cfg.rfa_local_window)):
+                if is_set:
+                    logger.warning(f"--causal-attention softmax: --rfa-{flag} changes nothing")
         rebuild_batches_each_epoch(task)
         return super().build_model(cfg, task)
 

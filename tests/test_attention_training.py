@@ -82,7 +82,7 @@ def test_query_and_key_of_causal_attention_share_one_draw(gate):
 @each_module
 def test_evaluation_matrices_are_those_of_the_layer(make):
     module = make()
-    assert torch.equal(module.evaluation_matrices(), module.pool.of_layer(1, 4))
+    assert torch.equal(module.evaluation_matrices(), module.pool.matrices[4:8])
     expected = call(module)
     with torch.no_grad():
         module.pool.matrices[:4] = 0  # rows of another layer
@@ -101,7 +101,7 @@ def test_half_precision(make, dtype):
     out.float().pow(2).mean().backward()
     assert out.dtype == dtype and out.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-    assert module.directions().dtype == torch.float32
+    assert module.directions().w.dtype == torch.float32
     with torch.no_grad():
         query, source = query.double(), source.double()
         expected = module.double()(query, source, source, need_weights=False)[0]
@@ -115,10 +115,10 @@ def test_autocast_leaves_features_and_sums_in_float32(make):
     module = make().float()
     expected = call(module, length=300, source_length=300, dtype=torch.float32)
     x = random_tensor(9, 3, 32, dtype=torch.float32)
-    features = module.features(x, module.directions())
+    features = module.encode(x, module.directions()).phi
     state = {}
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(module.features(x, module.directions()), features)
+        assert torch.equal(module.encode(x, module.directions()).phi, features)
         out = call(module, length=300, source_length=300, dtype=torch.float32)
         call(module, dtype=torch.float32, incremental_state=state)
     assert largest_difference(out, expected) < 0.03

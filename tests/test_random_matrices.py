@@ -135,11 +135,11 @@ def test_pool_is_what_draw_pool_draws():
 @pytest.mark.parametrize("layer_index, rows", [(0, [0, 1, 2]), (1, [3, 4, 0]), (4, [2, 3, 4])])
 def test_rows_of_a_layer(layer_index, rows):
     pool = make_pool(num_matrices=5)
-    assert torch.equal(pool.of_layer(layer_index, 3), pool.matrices[rows])
+    assert torch.equal(pool.rows_of_layer(layer_index, 3), torch.tensor(rows))
 
 
 def _drawn_rows(pool, num_heads):
-    drawn = pool.draw(num_heads)
+    drawn = pool.matrices[pool.draw_rows(num_heads)]
     matches = (drawn[:, None] == pool.matrices[None]).flatten(2).all(-1)
     assert (matches.sum(1) == 1).all()
     return matches.int().argmax(1)

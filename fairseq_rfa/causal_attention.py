@@ -1,0 +1,144 @@
+"""Causal random feature attention as a fairseq module: gate, local window, decoding step by step.
+
+The module sees (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
+"""
+
+from typing import Optional, Tuple
+
+from torch import Tensor, nn
+
+from . import linear_attention, local_window
+from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
+from .linear_attention import ScaledState, State
+from .local_window import WindowState
+
+
+class CausalRFA(RandomFeatureAttention):
+    """Causal self-attention over the prefix (eq. 6, algorithm 1), with the gate of eq. 7 if wanted.
+
+    Args:
+        gate: g_t = sigmoid(w_g·x_t + b_g), one scalar for each head.
+        gate_bias: where b_g starts.
+        chunk_size: C of `linear_attention.causal`.
+        local_window: W of `local_window`, the number of newest keys that meet the exact kernel; 0 for none.
+        options: those of `RandomFeatureAttention`.
+    """
+
+    def __init__(
+        self,
+        *arguments,
+        gate: bool = False,
+        gate_bias: float = 0.0,
+        chunk_size: int = 64,
+        local_window: int = 0,
+        **options,
+    ):
+        super().__init__(*arguments, self_attention=True, **options)
+        self.chunk_size = chunk_size
+        self.local_window = local_window
+        self.gate_proj = None
+        if gate:
+            self.gate_proj = nn.Linear(self.embed_dim, self.num_heads)
+            nn.init.xavier_uniform_(self.gate_proj.weight)
+            nn.init.constant_(self.gate_proj.bias, gate_bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor] = None,
+        value: Optional[Tensor] = None,
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, None]:
+        """Attend from each position of query (N, B, embed_dim) to itself and those before it.
+
+        key and value are query, and the mask is always causal, so the arguments key, value, static_kv and
+        attn_mask of fairseq's interface change nothing. No weights are returned.
+
+        Args:
+            key_padding_mask: (B, N), True at padding.
+            incremental_state: the positions follow those of earlier calls.
+        """
+        query, padding = blank_padding(query, key_padding_mask)
+        v = self.split_heads(self.v_proj(query))
+        gate_logits = None
+        if self.gate_proj is not None:
+            gate_logits = self.gate_proj(query).permute(1, 2, 0)
+            if padding is not None:
+                gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
+
+        attend = self._attend_with_window if self.local_window else self._attend
+        out, state = attend(query, v, gate_logits, padding, incremental_state)
+        if incremental_state is not None:
+            self._set_input_buffer(incremental_state, state._asdict())
+        return self.join_heads(out), None
+
+    def _attend(
+        self,
+        query: Tensor,
+        v: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        incremental_state: IncrementalState,
+    ) -> Tuple[Tensor, Optional[State]]:
+        directions = self.directions()
+        phi_q = self.encode(self.q_proj(query), directions).phi
+        phi_k, log_factor, _ = self.encode(self.k_proj(query), directions, padding)
+        options = dict(gate_logits=gate_logits, floor=self.floor, log_factor=log_factor)
+        state = self._get_state(incremental_state)
+        if incremental_state is not None and query.size(0) == 1:
+            state = state or linear_attention.empty_state(phi_k, v, log_factor)
+            return linear_attention.step(phi_q, phi_k, v, state, **options)
+        return linear_attention.causal(
+            phi_q,
+            phi_k,
+            v,
+            state=state,
+            chunk_size=self.chunk_size,
+            need_state=incremental_state is not None,
+            **options,
+        )
+
+    def _attend_with_window(
+        self,
+        query: Tensor,
+        v: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        incremental_state: IncrementalState,
+    ) -> Tuple[Tensor, WindowState]:
+        directions = self.directions()
+        return local_window.causal(
+            self.encode(self.q_proj(query), directions, role="query"),
+            self.encode(self.k_proj(query), directions, padding, role="key"),
+            v,
+            self.feature_map.kernel,
+            self.local_window,
+            exponential=self.feature_map.exponential,
+            gate_logits=gate_logits,
+            padding=padding,
+            state=self._get_state(incremental_state),
+            chunk_size=self.chunk_size,
+            floor=self.floor,
+        )
+
+    def _get_state(self, incremental_state: IncrementalState):
+        buffer = self._get_input_buffer(incremental_state)
+        if not buffer:
+            return None
+        kinds = (State, ScaledState, WindowState)
+        return next(kind(**buffer) for kind in kinds if set(kind._fields) == set(buffer))
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
+        state = self._get_state(incremental_state)
+        if state is not None:
+            self._set_input_buffer(incremental_state, reordered(state, new_order)._asdict())
+        return incremental_state

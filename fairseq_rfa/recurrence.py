@@ -1,0 +1,110 @@
+"""What the sums over keys keep and add at each position: the gate, and the factors of keys without overflow.
+
+S_t = keep_t S_{t−1} + add_t φ(k_t) ⊗ v_t, with keep and add as logarithms (B, H, N).
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOWEST = -1e30
+"""The logarithm of nothing: finite, so that differences are never NaN."""
+
+
+class Recurrence(NamedTuple):
+    log_keep: Tensor
+    """(B, H, N)"""
+    log_add: Tensor
+    """(B, H, N)"""
+    log_scale: Optional[Tensor]
+    """m after the last position, (B, H); None without factors"""
+
+
+def recurrence(
+    gate_logits: Optional[Tensor],
+    log_factor: Optional[Tensor],
+    padding: Optional[Tensor],
+    log_scale: Optional[Tensor] = None,
+) -> Optional[Recurrence]:
+    """The gate g_t = sigmoid(gate_logits_t) of eq. 7, and factors exp(log_factor_t) of the keys.
+
+    The sums are divided by exp(m_t), m_t the greatest log_factor up to t. It cancels in the output, whose
+    denominator so has a floor relative to the greatest factor; it sees neither later positions nor padding.
+
+    Args:
+        gate_logits, log_factor: (B, H, N), either may be None.
+        padding: (B, N); there keep is 1 and add is 0.
+        log_scale: m after the positions before, (B, H); none if None.
+
+    Returns:
+        None where keep and add are 1 throughout.
+    """
+    if gate_logits is None and log_factor is None:
+        return None
+    log_keep = log_add = 0.0
+    if gate_logits is not None:
+        if padding is not None:
+            gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
+        log_keep, log_add = F.logsigmoid(gate_logits), F.logsigmoid(-gate_logits)
+    if log_factor is None:
+        return Recurrence(log_keep, log_add, None)
+    if padding is not None:
+        log_factor = log_factor.masked_fill(padding.unsqueeze(1), LOWEST)
+    if log_scale is None:
+        log_scale = torch.full_like(log_factor[:, :, 0], LOWEST)
+    log_scales = torch.cat([log_scale.unsqueeze(-1), log_factor], dim=-1).cummax(-1).values
+    log_keep = log_keep + log_scales[..., :-1] - log_scales[..., 1:]
+    log_add = log_add + log_factor - log_scales[..., 1:]
+    return Recurrence(log_keep, log_add, log_scales[..., -1])
+
+
+def log_kept_between(log_keep: Tensor) -> Tensor:
+    """The sum of log_keep after s up to t for s ≤ t and −∞ elsewhere, (…, T, T) of (…, T).
+
+    Each sum runs over those entries alone: the difference of two long sums would lose digits.
+    """
+    length = log_keep.size(-1)
+    future = torch.ones(length, length, dtype=torch.bool, device=log_keep.device).triu(1)
+    sums = log_keep.unsqueeze(-1).expand(*log_keep.shape, length).tril(-1).cumsum(-2)
+    return sums.masked_fill(future, float("-inf"))
+
+
+def log_kept_to_end(log_keep: Tensor) -> Tensor:
+    """The sum of log_keep after s up to the last position, (…, T)."""
+    later = F.pad(log_keep[..., 1:], (0, 1))
+    return later.flip(-1).cumsum(-1).flip(-1)
+
+
+def chunked(x: Tensor, num_chunks: int) -> Tensor:
+    """(B, H, N, …) → (B, H, chunks, C, …) with chunks of equal length, the last one filled up with zeros."""
+    chunk_length = max(1, -(-x.size(2) // num_chunks))
+    missing = num_chunks * chunk_length - x.size(2)
+    if missing:
+        x = torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
+    return x.unflatten(2, (num_chunks, chunk_length))
+
+
+def sums_between_chunks(
+    phi_k: Tensor,
+    v: Tensor,
+    log_keep: Optional[Tensor],
+    before: Optional[Tuple[Tensor, Tensor]],
+) -> Tuple[Tensor, Tensor]:
+    """S and z before each chunk and after the last: (B, H, chunks + 1, F, d) and (B, H, chunks + 1, F).
+
+    phi_k (B, H, chunks, C, F) with `add` in it, v (B, H, chunks, C, d), log_keep (B, H, chunks, C);
+    before: S and z before the first chunk, zeros if None.
+    """
+    if log_keep is not None:
+        phi_k = phi_k * log_kept_to_end(log_keep).exp().unsqueeze(-1)
+    kv, ksum = phi_k.transpose(-1, -2) @ v, phi_k.sum(-2)
+    if before is None:
+        before = torch.zeros_like(kv[:, :, 0]), torch.zeros_like(ksum[:, :, 0])
+    kv = torch.cat([before[0].unsqueeze(2), kv], dim=2)
+    ksum = torch.cat([before[1].unsqueeze(2), ksum], dim=2)
+    if log_keep is None:
+        return kv.cumsum(2), ksum.cumsum(2)
+    kept = log_kept_between(F.pad(log_keep.sum(-1), (1, 0))).exp()
+    return (kept @ kv.flatten(-2)).view_as(kv), kept @ ksum

@@ -5,7 +5,7 @@ from setuptools import setup
 here = Path(__file__).parent
 
 EXTRAS = {
-    "recipes": ["sacrebleu>=2.3", "sacremoses>=0.1", "subword-nmt>=0.3.8"],
+    "recipes": ["matplotlib>=3.7", "sacrebleu>=2.3", "sacremoses>=0.1", "subword-nmt>=0.3.8"],
     "tensorboard": ["tensorboard>=2.14"],
     "test": ["pytest>=7"],
 }

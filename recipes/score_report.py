@@ -4,14 +4,21 @@
 """
 
 import argparse
-import importlib.metadata
 import json
 import logging
 import os
-import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def made_with():
+    """Versions and commit. Importing the plugin also lets checkpoints with its architectures load."""
+    sys.path.insert(0, ROOT)
+    from fairseq_rfa.signature import commit, version
+
+    modules = ("torch", "fairseq", "fairseq_rfa", "sacrebleu")
+    return {"versions": {module: version(module) for module in modules}, "commit": commit()}
 
 
 def architecture(checkpoint):
@@ -22,29 +29,8 @@ def architecture(checkpoint):
     return getattr(model, "arch", None) or model["_name"]
 
 
-def version(module):
-    """Version of what provides a module; its distribution may have another name."""
-    names = importlib.metadata.packages_distributions().get(module, [module.replace("_", "-")])
-    try:
-        return importlib.metadata.version(names[0])
-    except importlib.metadata.PackageNotFoundError:
-        return getattr(sys.modules.get(module), "__version__", None)
-
-
-def commit():
-    """Commit of this repository, with a mark if files differ from it; None outside git."""
-    command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return result.stdout.strip()
-
-
 def report(bleu, checkpoints, options):
-    sys.path.insert(0, ROOT)
-    import fairseq_rfa  # noqa: F401 the checkpoint may hold its architectures
-
+    signature = made_with()
     return {
         "score": bleu["score"],
         "signature": f"{bleu['name']}|{bleu['signature']}",
@@ -55,10 +41,7 @@ def report(bleu, checkpoints, options):
         "sentences": options.sentences,
         "beam": options.beam,
         "flags": options.flags,
-        "versions": {
-            module: version(module) for module in ("torch", "fairseq", "fairseq_rfa", "sacrebleu")
-        },
-        "commit": commit(),
+        **signature,
     }
 
 

@@ -34,7 +34,7 @@ need_options data out arch
 [ -z "$max_update" ] || need_whole_number --max-update "$max_update"
 [ -n "$max_epoch$max_update" ] || max_epoch=20
 refuse_flags --save-dir --user-dir --arch --max-epoch --max-update -- "${flags[@]}"
-need_command fairseq-train sha256sum
+need_command fairseq-train python sha256sum
 find_languages "$data"
 
 mkdir -p -- "$out"
@@ -52,6 +52,7 @@ for file in code "dict.$source.txt" "dict.$target.txt"; do
     write_file "$out/$file" cat -- "$data/$file"
 done
 
+python "$here/mend_checkpoint.py" "$out" || fail "cannot mend $out/checkpoint_last.pt; remove it to start again"
 arguments=(
     "$data" --user-dir "$plugin" --task translation --arch "$arch"
     --source-lang "$source" --target-lang "$target" --tokenizer moses

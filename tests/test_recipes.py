@@ -19,6 +19,7 @@ SCRIPTS = [
     "recipes/train.sh",
     "recipes/score.sh",
     "recipes/multi30k.sh",
+    "recipes/ablation.sh",
     "recipes/quickstart.sh",
 ]
 SMALL = "--cpu --encoder-layers 1 --decoder-layers 1 --max-tokens 400 --warmup-updates 4".split()
@@ -231,8 +232,3 @@ def test_a_failing_fairseq_is_reported(data, trained, tmp_path):
     assert result.returncode != 0
     assert "fairseq-train stopped; see" in result.stderr
     assert not (tmp_path / "run/trained").exists()
-
-
-def test_the_commit_is_known_only_inside_git(tmp_path, monkeypatch):
-    monkeypatch.setattr(score_report, "ROOT", str(tmp_path))
-    assert score_report.commit() is None

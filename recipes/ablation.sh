@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# The size study of the paper in small: train transformer_rfa_tiny with different numbers of
+# directions, feature maps and variants, and compare them on validation data.
+#
+#   data-prep/multi30k.sh --out data/multi30k
+#   recipes/ablation.sh --data data/multi30k --out runs/ablation
+#
+# --data DIR      folder made by data-prep/
+# --out DIR       each run goes into a folder of its own here, and so does the report
+# --max-epoch N   epochs of each training (default 4)
+# --jobs N        runs at a time (default 1); each has one thread unless OMP_NUM_THREADS is set
+# --beam N        default 5
+# --seed N        default 1
+# --study NAME    only this study and the baselines; may be repeated (default: all of
+#                 baselines, cross, causal, maps, variants)
+# --list          print the queue (name, study, architecture, flags) and run nothing
+# -- FLAGS        any flags of fairseq-train, for every run; those of the queue win over them
+#
+# The queue may be stopped at any time; the same command continues it and repeats nothing that is
+# complete. A run that fails does not stop the others and is tried again by the next start. Test
+# data are not touched. The report is ablation.json, ablation.md and ablation.png; of a queue that
+# is not finished, recipes/ablation_report.py DIR writes it.
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source "$here/common.sh"
+
+tiny=transformer_rfa_tiny
+queue=(
+    "softmax          baselines  $tiny              --causal-attention softmax --cross-attention softmax"
+    "rfa              baselines  $tiny"
+    "cross_dim_16     cross      $tiny              --rfa-cross-dim 16"
+    "cross_dim_32     cross      $tiny              --rfa-cross-dim 32"
+    "cross_dim_64     cross      $tiny              --rfa-cross-dim 64"
+    "cross_dim_256    cross      $tiny              --rfa-cross-dim 256"
+    "causal_dim_16    causal     $tiny              --rfa-causal-dim 16"
+    "causal_dim_32    causal     $tiny              --rfa-causal-dim 32"
+    "causal_dim_128   causal     $tiny              --rfa-causal-dim 128"
+    "arccos           maps       $tiny              --rfa-feature-map arccos"
+    "elu              maps       $tiny              --rfa-feature-map elu"
+    "positive         maps       $tiny              --rfa-feature-map positive"
+    "cosine           maps       $tiny              --rfa-feature-map cosine"
+    "learned          maps       $tiny              --rfa-feature-map learned"
+    "gate             variants   ${tiny}_gate"
+    "orthogonal       variants   $tiny              --rfa-orthogonal"
+    "window           variants   $tiny              --rfa-local-window 8"
+    "unnormalized     variants   $tiny              --rfa-unnormalized"
+    "gate_arccos      variants   ${tiny}_gate_arccos"
+)
+
+data= out= max_epoch=4 jobs=1 beam=5 seed=1 studies=() list= flags=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help) usage; exit 0 ;;
+        --data | --out | --max-epoch | --jobs | --beam | --seed)
+            need_value "$@"
+            set_option "$1" "$2"
+            shift 2
+            ;;
+        --study)
+            need_value "$@"
+            [[ $2 =~ ^(baselines|cross|causal|maps|variants)$ ]] ||
+                fail "--study '$2' is not one of baselines, cross, causal, maps, variants"
+            studies+=("$2")
+            shift 2
+            ;;
+        --list) list=yes; shift ;;
+        --) shift; flags=("$@"); break ;;
+        *) unknown_option "$1" ;;
+    esac
+done
+
+# print_queue [STUDY…]: the runs of these studies and the baselines; without one, all of them.
+print_queue() {
+    local row name study rest
+    for row in "${queue[@]}"; do
+        read -r name study rest <<<"$row"
+        [[ $# -gt 0 && " baselines $* " != *" $study "* ]] || printf '%s\n' "$row"
+    done
+}
+
+if [ -n "$list" ]; then
+    print_queue "${studies[@]}"
+    exit 0
+fi
+need_options data out
+for option in max_epoch jobs beam seed; do
+    need_whole_number "--${option//_/-}" "${!option}"
+done
+refuse_flags --save-dir --user-dir --arch --max-epoch --max-update --seed -- "${flags[@]}"
+need_command python fairseq-train fairseq-generate sacrebleu sha256sum flock
+python -c 'import matplotlib' 2>/dev/null ||
+    fail "Python package 'matplotlib' not found; activate the environment or run: pip install -e '.[recipes]'"
+[ -d "$data/binarized" ] || fail "--data '$data' has no folder 'binarized'; make it with data-prep/"
+find_languages "$data/binarized" valid
+reference=$data/raw/valid.$target
+need_file "$reference" "--data must hold the raw validation text; make it with data-prep/"
+
+mkdir -p -- "$out"
+out=$(absolute_path "$out")
+# Trainings inherit the lock: those that outlive a queue killed with -9 keep other queues away.
+exec {lock}>"$out/lock"
+flock --nonblock "$lock" ||
+    fail "another queue, or a training that it left, is at work in '$out'; wait for it or stop it"
+prepared=("$data"/binarized/{code,dict.*.txt,train.*.bin,valid.*.bin} "$reference")
+same_settings "$out/settings" "max-epoch=$max_epoch
+beam=$beam
+seed=$seed
+flags=${flags[*]@Q}
+data=$(cat -- "${prepared[@]}" | sha256sum | cut -d ' ' -f 1)"
+write_file "$out/queue" print_queue
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+decoding=()
+[[ " ${flags[*]} " != *" --cpu "* ]] || decoding=(--cpu)
+
+# train_and_score FOLDER ARCHITECTURE FLAGS…
+train_and_score() {
+    local folder=$1 architecture=$2
+    shift 2
+    bash "$here/train.sh" --data "$data/binarized" --out "$folder" --arch "$architecture" \
+            --max-epoch "$max_epoch" -- "${flags[@]}" --seed "$seed" "$@" &&
+        bash "$here/score.sh" --data "$data/binarized" --checkpoint "$folder/checkpoint_best.pt" \
+            --reference "$reference" --subset valid --beam "$beam" --out "$folder/valid" \
+            -- "${decoding[@]}" &&
+        write_file "$folder/complete" python "$here/ablation_runs.py" "$folder"
+}
+
+# reason_of FOLDER: why the run in this folder failed, in one line.
+reason_of() {
+    local file=$1/messages reason
+    ! grep --quiet '^train.sh: fairseq-train stopped' -- "$file" || file=$1/train.log
+    reason=$(grep '[^[:space:]]' -- "$file" | tail -n 1) || reason="nothing was said"
+    printf '%s\n' "${reason:0:300}"
+}
+
+# run_one TITLE NAME ARCHITECTURE FLAGS…: one line at the start, one at the end.
+run_one() {
+    local title=$1 folder=$out/$2
+    shift 2
+    say "$title …"
+    mkdir -p -- "$folder"
+    rm -f -- "$folder/failed"
+    write_file "$folder/threads" printf '%s\n' "$OMP_NUM_THREADS"
+    if train_and_score "$folder" "$@" >/dev/null 2>"$folder/messages"; then
+        say "$title: $(cat -- "$folder/complete")"
+    else
+        write_file "$folder/failed" reason_of "$folder"
+        say "$title failed: $(cat -- "$folder/failed")"
+    fi
+}
+
+# stop: ends the process groups of all runs; whoever ignores the request is killed.
+stop() {
+    local groups signal attempt
+    mapfile -t groups <<<"$(jobs -rp)"
+    for signal in TERM KILL; do
+        kill "-$signal" -- "${groups[@]/#/-}" 2>/dev/null || return 0
+        for attempt in {1..15}; do
+            kill -0 -- "${groups[@]/#/-}" 2>/dev/null || return 0
+            sleep 0.2
+        done
+    done
+}
+trap stop EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+mapfile -t rows < <(print_queue "${studies[@]}")
+number=0 failed=()
+for row in "${rows[@]}"; do
+    read -ra fields <<<"$row"
+    name=${fields[0]}
+    number=$((number + 1))
+    title="run $number of ${#rows[@]}: $name"
+    if [ -f "$out/$name/complete" ]; then
+        say "$title was complete: $(cat -- "$out/$name/complete")"
+        continue
+    fi
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+        wait -n || true
+    done
+    # With job control each run is a process group, which can be ended as a whole.
+    set -m
+    run_one "$title" "$name" "${fields[@]:2}" </dev/null &
+    set +m
+done
+wait
+
+python "$here/ablation_report.py" "$out"
+for row in "${rows[@]}"; do
+    name=${row%% *}
+    [ ! -f "$out/$name/failed" ] || failed+=("$name")
+done
+[ ${#failed[@]} -eq 0 ] ||
+    fail "${#failed[@]} of ${#rows[@]} runs failed: ${failed[*]}; see train.log and messages in their folders," \
+        "then start again"

@@ -1,0 +1,176 @@
+"""Write ablation.json, ablation.md and ablation.png from the folder of recipes/ablation.sh.
+
+    python recipes/ablation_report.py OUT
+
+The queue need not be finished.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+from ablation_runs import COMPLETE, FAILED, NOT_FINISHED, read_runs, read_text
+
+DID_NOT_TRAIN = "did not train"
+# A perplexity this many times softmax's is that of a model that has learned nothing.
+HOPELESS = 10
+COLUMNS = ["name", "what differs", "parameters", "validation perplexity", "BLEU", "perplexity / softmax"]
+
+
+def read_settings(path):
+    """The lines name=value of a file.
+
+    Raises ValueError if the file is missing or a setting is missing or no number.
+    """
+    remedy = "give the folder --out of recipes/ablation.sh"
+    settings = dict(line.partition("=")[::2] for line in read_text(path, remedy).splitlines())
+    try:
+        return settings | {name: int(settings[name]) for name in ("max-epoch", "beam", "seed")}
+    except (KeyError, ValueError):
+        raise ValueError(f"'{path}' holds no settings of recipes/ablation.sh; {remedy}") from None
+
+
+def together(values):
+    """The value if all agree, a list of the different values if not, None if there is none."""
+    different = []
+    for value in values:
+        if value not in different:
+            different.append(value)
+    return different[0] if len(different) == 1 else different or None
+
+
+def signature(runs, settings):
+    complete = [run for run in runs if run.status == COMPLETE]
+    scores = [run.score for run in complete] or [{"versions": {}, "commit": None}]
+    return {
+        "architecture": runs[0].architecture,
+        "epochs": settings["max-epoch"],
+        "updates": together(run.log.updates for run in complete),
+        "seed": settings["seed"],
+        "beam": settings["beam"],
+        "precision": together(run.log.precision for run in complete),
+        "device": together(run.log.device for run in complete),
+        "threads": together(run.threads for run in complete),
+        "flags": settings.get("flags", ""),
+        "data": settings.get("data", ""),
+        "versions": {
+            module: together(score["versions"].get(module) for score in scores)
+            for module in scores[0]["versions"]
+        },
+        "commit": together(score["commit"] for score in scores),
+        "sacrebleu": together(run.score["signature"] for run in complete),
+    }
+
+
+def verdict(run, softmax):
+    """The status of a run, or that it learned nothing in comparison with softmax's perplexity."""
+    if run.status != COMPLETE:
+        return run.status
+    hopeless = softmax is not None and (run.best_perplexity or math.inf) > HOPELESS * softmax
+    return DID_NOT_TRAIN if hopeless or run.best_perplexity is None else COMPLETE
+
+
+def result(run, softmax):
+    finite = {epoch: p if math.isfinite(p) else None for epoch, p in run.log.perplexities.items()}
+    complete = run.status == COMPLETE
+    best = run.best_perplexity if complete else None
+    return {
+        "study": run.study,
+        "architecture": run.architecture,
+        "flags": run.flags,
+        "status": verdict(run, softmax),
+        "reason": run.reason,
+        "parameters": run.log.parameters,
+        "directions": run.log.directions,
+        "perplexity": best,
+        "perplexity_ratio": round(best / softmax, 4) if best and softmax else None,
+        "perplexities": {str(epoch): finite[epoch] for epoch in sorted(finite)},
+        "bleu": run.score.get("score"),
+        "minutes": run.minutes if run.log.seconds or complete else None,
+    }
+
+
+def report(out):
+    """All that is known of the runs in a folder, ready for JSON.
+
+    Raises ValueError with what is wrong with the folder.
+    """
+    runs = read_runs(out)
+    if not runs:
+        raise ValueError(f"'{out / 'queue'}' is empty; start recipes/ablation.sh again")
+    softmax = {run.name: run.best_perplexity for run in runs if run.status == COMPLETE}.get("softmax")
+    return {
+        "signature": signature(runs, read_settings(out / "settings")),
+        "runs": {run.name: result(run, softmax) for run in runs},
+    }
+
+
+def table_row(name, run, base, epochs):
+    differs = list(run["flags"])
+    if run["architecture"] != base:
+        differs = ["--arch", run["architecture"], *differs]
+    cells = [name, f"`{' '.join(differs)}`" if differs else "the default"]
+    if run["status"] in (COMPLETE, DID_NOT_TRAIN):
+        ratio, perplexity = run["perplexity_ratio"], run["perplexity"]
+        shown = "not finite" if perplexity is None else f"{perplexity:.2f}"
+        cells += [
+            f"{run['parameters']:,}",
+            f"{shown}, {DID_NOT_TRAIN}" if run["status"] == DID_NOT_TRAIN else shown,
+            f"{run['bleu']:.2f}",
+            "" if ratio is None else f"{ratio:.2f}",
+        ]
+    elif run["status"] == NOT_FINISHED:
+        cells += ["", f"not finished ({len(run['perplexities'])} of {epochs} epochs)", "", ""]
+    else:
+        cells += ["", run["status"], "", ""]
+    return cells
+
+
+def shown(value):
+    return ",".join(map(shown, value)) if isinstance(value, list) else str(value)
+
+
+def signature_line(sign):
+    named = {name: sign[name] for name in ("epochs", "updates", "seed", "beam", "precision", "device")}
+    named |= {"threads": sign["threads"], **sign["versions"], "commit": sign["commit"]}
+    if sign["flags"]:
+        named["flags"] = sign["flags"]
+    parts = [f"{name}:{shown(value)}" for name, value in named.items() if value is not None]
+    line = f"`{'|'.join([sign['architecture'], *parts])}`"
+    return f"{line}, `{shown(sign['sacrebleu'])}` on validation data" if sign["sacrebleu"] else line
+
+
+def markdown(report):
+    sign = report["signature"]
+    lines = [COLUMNS, ["---"] * len(COLUMNS)]
+    study = None
+    for name, run in report["runs"].items():
+        if run["study"] != study:
+            study = run["study"]
+            lines.append([f"**{study}**"] + [""] * (len(COLUMNS) - 1))
+        lines.append(table_row(name, run, sign["architecture"], sign["epochs"]))
+    rows = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join([*rows, "", signature_line(sign), ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("out", type=Path, help="folder --out of recipes/ablation.sh")
+    out = parser.parse_args().out
+    try:
+        from ablation_plot import plot
+    except ImportError as error:
+        sys.exit(f"ablation_report.py: {error}; run: pip install -e '.[recipes]'")
+    try:
+        found = report(out)
+    except ValueError as error:
+        sys.exit(f"ablation_report.py: {error}")
+    (out / "ablation.json").write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    (out / "ablation.md").write_text(markdown(found), encoding="utf-8")
+    plot(found, out / "ablation.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -132,7 +132,7 @@ def test_a_figure_without_softmax_and_without_any_run(out):
     for folder in out.glob("*/complete"):
         folder.unlink()
     assert write_report(out).returncode == 0
-    assert "sacrebleu:" in (out / "ablation.md").read_text(encoding="utf-8").splitlines()[-1]
+    assert "seed:3" in (out / "ablation.md").read_text(encoding="utf-8").splitlines()[-1]
 
 
 def test_runs_of_different_commits_are_not_passed_off_as_one(out):

@@ -29,12 +29,10 @@ queue=(
     "softmax          baselines  $tiny              --causal-attention softmax --cross-attention softmax"
     "rfa              baselines  $tiny"
     "cross_dim_16     cross      $tiny              --rfa-cross-dim 16"
-    "cross_dim_32     cross      $tiny              --rfa-cross-dim 32"
     "cross_dim_64     cross      $tiny              --rfa-cross-dim 64"
     "cross_dim_256    cross      $tiny              --rfa-cross-dim 256"
     "causal_dim_16    causal     $tiny              --rfa-causal-dim 16"
     "causal_dim_32    causal     $tiny              --rfa-causal-dim 32"
-    "causal_dim_128   causal     $tiny              --rfa-causal-dim 128"
     "arccos           maps       $tiny              --rfa-feature-map arccos"
     "elu              maps       $tiny              --rfa-feature-map elu"
     "positive         maps       $tiny              --rfa-feature-map positive"
@@ -44,7 +42,6 @@ queue=(
     "orthogonal       variants   $tiny              --rfa-orthogonal"
     "window           variants   $tiny              --rfa-local-window 8"
     "unnormalized     variants   $tiny              --rfa-unnormalized"
-    "gate_arccos      variants   ${tiny}_gate_arccos"
 )
 
 data= out= max_epoch=4 jobs=1 beam=5 seed=1 studies=() list= flags=()

@@ -107,7 +107,7 @@ def test_the_table(out):
     lines = (out / "ablation.md").read_text(encoding="utf-8").splitlines()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ", 1)[1] for line in lines[2:-2]}
     studies = [name.strip("*") for name in rows if name.startswith("**")]
-    assert studies == ["baselines", "cross", "causal", "maps", "variants"] and len(rows) == 19 + 5
+    assert studies == ["baselines", "cross", "causal", "maps", "variants"] and len(rows) == 16 + 5
     assert rows["rfa"] == "the default | 1,520,896 | 25.00 | 20.25 | 1.25 |"
     assert rows["softmax"].endswith("softmax` | 1,520,896 | 20.00 | 21.50 | 1.00 |")
     differs = "`--rfa-causal-dim 16` | 1,520,896"

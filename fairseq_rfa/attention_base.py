@@ -10,6 +10,7 @@ from .encoding import FEATURE_MAPS, Directions, Encoded
 from .linear_attention import DENOMINATOR_FLOOR
 from .random_matrices import MatrixPool
 
+SMALLEST_POSITIVE_SUM = 1e-30
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 
@@ -26,8 +27,8 @@ class RandomFeatureAttention(MultiheadAttention):
             1 is the scale of softmax: exp(σ∘q · σ∘k) = exp(q·k / √d).
         fixed_sigma: σ is not trained.
         fixed_matrices: training uses the matrices of evaluation instead of drawing them.
-        floor: smallest denominator, greater than 0. The map `positive` has none: its weights are never negative,
-            and factors keep them in range.
+        floor: smallest denominator, greater than 0. Not for the map `positive`, whose weights are never negative
+            and kept in range by factors: its own floor, 1e-30, only keeps gradients finite.
         options: those of fairseq's MultiheadAttention.
     """
 
@@ -51,7 +52,7 @@ class RandomFeatureAttention(MultiheadAttention):
         self.feature_map = FEATURE_MAPS[feature_map]
         self.unnormalized = unnormalized
         self.fixed_matrices = fixed_matrices
-        self.floor = torch.finfo(torch.float32).tiny if self.feature_map.exponential else floor
+        self.floor = SMALLEST_POSITIVE_SUM if self.feature_map.exponential else floor
         if unnormalized:
             sigma_init = sigma_init * self.head_dim**-0.25
         self.sigma = nn.Parameter(

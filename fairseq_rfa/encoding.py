@@ -130,7 +130,9 @@ class Elu(FeatureMap):
 
 
 class Positive(FeatureMap):
-    """Its factors are the greatest feature of each vector. Unnormalized: weights estimate exp(σ∘q · σ∘k)."""
+    """Its factors are the greatest feature of each vector. Unnormalized: weights estimate exp(σ∘q · σ∘k); from
+    lengths ‖σ∘k‖ of about 15 on what is left of them can be too small for float32, and outputs then tend to 0.
+    """
 
     exponential = True
 

@@ -23,8 +23,8 @@ from .recurrence import (
     sums_between_chunks,
 )
 
-SMALLEST_LOG = -80.0
-"""exp of its negative is still a float32."""
+SMALLEST_LOG = -60.0
+"""exp of its negative is far from the end of float32, and so are gradients that hold it."""
 
 
 class Keys(NamedTuple):
@@ -124,9 +124,11 @@ def causal(
     log_keep = F.pad(log_keep, (window, 0))
 
     num_chunks = max(1, -(-length // chunk_size))
-    numerator, denominator = _older_and_newest(
+    numerator, denominator, greatest = _older_and_newest(
         phi_q, point_q, keys, log_keep, state, kernel, window, exponential, num_chunks
     )
+    if greatest is not None:
+        floor = floor * (-greatest).exp()
     out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
     if order is not None:
         out = _take(out, order.argsort(dim=1))
@@ -149,8 +151,8 @@ def _older_and_newest(
     window: int,
     exponential: bool,
     num_chunks: int,
-) -> Tuple[Tensor, Tensor]:
-    """Numerator (B, H, chunks, C, d) and denominator (B, H, chunks, C).
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """Numerator (B, H, chunks, C, d) and denominator (B, H, chunks, C), and the logarithm of what both are divided by.
 
     keys and log_keep begin W positions before the queries. The C queries of a chunk meet W + C keys in pairs; what
     is older stands in sums.
@@ -185,7 +187,7 @@ def _older_and_newest(
     numerator = numerator + estimate @ met(keys.v)
     denominator = denominator + estimate.sum(-1)
 
-    exact = kernel(point_q, met(keys.point))
+    exact, greatest = kernel(point_q, met(keys.point)), None
     if exponential:
         exact = (exact + log_weight).masked_fill(~newest, float("-inf"))
         greatest = torch.maximum(exact.amax(-1), denominator.log()).clamp(min=SMALLEST_LOG).detach()
@@ -194,7 +196,7 @@ def _older_and_newest(
         denominator = denominator * (-greatest).exp()
     else:
         exact = (exact * log_weight.exp()).masked_fill(~newest, 0.0)
-    return numerator + exact @ met(keys.v), denominator + exact.sum(-1)
+    return numerator + exact @ met(keys.v), denominator + exact.sum(-1), greatest
 
 
 def _state_after(

@@ -57,7 +57,8 @@ def recurrence(
     log_scales = torch.cat([log_scale.unsqueeze(-1), log_factor], dim=-1).cummax(-1).values
     log_keep = log_keep + log_scales[..., :-1] - log_scales[..., 1:]
     log_add = log_add + log_factor - log_scales[..., 1:]
-    return Recurrence(log_keep, log_add, log_scales[..., -1])
+    # A copy: a view would keep all positions in memory.
+    return Recurrence(log_keep, log_add, log_scales[..., -1].clone())
 
 
 def log_kept_between(log_keep: Tensor) -> Tensor:

@@ -146,8 +146,12 @@ def largest_difference(actual, expected):
     return ((actual.double() - expected.double()).abs().max() / scale.double()).item()
 
 
-def make_pool(num_directions=16, head_dim=8, num_matrices=8, seed=1):
-    return MatrixPool(num_matrices, num_directions, head_dim, seed)
+def make_pool(num_directions=16, head_dim=8, num_matrices=8, seed=1, **options):
+    return MatrixPool(num_matrices, num_directions, head_dim, seed, **options)
+
+
+def _pool_for(feature_map):
+    return None if feature_map == "elu" else make_pool(with_phases=feature_map == "cosine")
 
 
 def _with_random_parameters(module, seed):
@@ -159,17 +163,17 @@ def _with_random_parameters(module, seed):
     return module.double().eval()
 
 
-def make_causal(gate=False, seed=5, pool=None, **options):
+def make_causal(gate=False, seed=5, pool=None, feature_map="gaussian", **options):
     """A float64 CausalRFA of 4 heads of 8 in evaluation mode, with random parameters."""
-    layer_index = options.pop("layer_index", 1)
-    module = CausalRFA(32, 4, pool or make_pool(), layer_index, gate=gate, **options)
+    pool, layer_index = pool or _pool_for(feature_map), options.pop("layer_index", 1)
+    module = CausalRFA(32, 4, pool, layer_index, gate=gate, feature_map=feature_map, **options)
     return _with_random_parameters(module, seed)
 
 
-def make_cross(seed=6, pool=None, **options):
+def make_cross(seed=6, pool=None, feature_map="gaussian", **options):
     """A float64 CrossRFA of 4 heads of 8 over encoder states of width 24."""
-    options = {"kdim": 24, "vdim": 24, **options}
-    module = CrossRFA(32, 4, pool or make_pool(), layer_index=1, **options)
+    options = {"kdim": 24, "vdim": 24, "feature_map": feature_map, **options}
+    module = CrossRFA(32, 4, pool or _pool_for(feature_map), layer_index=1, **options)
     return _with_random_parameters(module, seed)
 
 

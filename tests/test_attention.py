@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from definitions import heads, joined
 from fairseq.modules import MultiheadAttention
 from helpers import (
     call,
@@ -15,6 +16,7 @@ from helpers import (
     padding_mask,
     random_tensor,
 )
+from variants import CAUSAL, CROSS, each, each_variant
 
 from fairseq_rfa.attention import CausalRFA
 
@@ -23,25 +25,14 @@ each_kind = pytest.mark.parametrize("kind", ["none", "left", "right", "middle", 
 DOUBLE = 1e-10  # float64: rounding of a few hundred products
 
 
-def _heads(x, projection):
-    """(positions, B, width) → (B, 4, positions, 8)"""
-    projected = torch.einsum("tbe,fe->btf", x, projection.weight) + projection.bias
-    return torch.stack(projected.split(8, dim=-1), dim=1)
-
-
 def _features(module, x, projection, rows):
     """Unit length, σ, eq. 2, head by head."""
     result = []
-    for head, (vectors, row) in enumerate(zip(_heads(x, projection).unbind(1), rows)):
+    for head, (vectors, row) in enumerate(zip(heads(x, projection).unbind(1), rows)):
         vectors = vectors / vectors.norm(dim=-1, keepdim=True)
         angles = (vectors * module.sigma[head]) @ module.pool.matrices[row].double().T
         result.append(torch.cat([angles.sin(), angles.cos()], dim=-1) / angles.size(-1) ** 0.5)
     return torch.stack(result, dim=1)
-
-
-def _joined(module, out):
-    """(B, 4, positions, 8) → (positions, B, 32)"""
-    return module.out_proj(torch.cat(out.unbind(1), dim=-1)).transpose(0, 1)
 
 
 @with_and_without_gate
@@ -58,9 +49,9 @@ def test_causal_is_its_definition(gate, kind, num_matrices, layer_index, rows):
     logits = None
     if gate:
         logits = torch.stack([module.gate_proj(x)[..., h].T for h in range(4)], dim=1)
-    expected = defined_causal(phi_q, phi_k, _heads(x, module.v_proj), logits, padding, floor=0.05)
+    expected = defined_causal(phi_q, phi_k, heads(x, module.v_proj), logits, padding, floor=0.05)
     actual, weights = module(x, x, x, key_padding_mask=padding)
-    expected = _joined(module, expected)
+    expected = joined(module, expected)
     if padding is not None:  # nobody reads the outputs at padding
         actual, expected = (out.transpose(0, 1)[~padding] for out in (actual, expected))
     assert weights is None
@@ -75,9 +66,9 @@ def test_cross_is_its_definition(kind, length, source_length):
     padding = padding_mask(kind, source_length)
     phi_q = _features(module, query, module.q_proj, [4, 5, 6, 7])
     phi_k = _features(module, key, module.k_proj, [4, 5, 6, 7])
-    out = defined_cross(phi_q, phi_k, _heads(key, module.v_proj), padding, floor=0.05)
+    out = defined_cross(phi_q, phi_k, heads(key, module.v_proj), padding, floor=0.05)
     actual, _ = module(query, key, key, key_padding_mask=padding)
-    assert largest_difference(actual, _joined(module, out)) < DOUBLE
+    assert largest_difference(actual, joined(module, out)) < DOUBLE
 
 
 def test_parameters_are_those_of_fairseq_and_sigma():
@@ -88,6 +79,9 @@ def test_parameters_are_those_of_fairseq_and_sigma():
     gate = {"gate_proj.weight": (4, 32), "gate_proj.bias": (4,)}
     assert shapes(make_causal()) == {**softmax, "sigma": (4, 8)}
     assert shapes(make_causal(gate=True)) == {**softmax, "sigma": (4, 8), **gate}
+    assert shapes(make_causal(feature_map="elu")) == {**softmax, "sigma": (4, 8)}
+    learned = {"feature_weight": (4, 16, 8), "feature_bias": (4, 16)}
+    assert shapes(make_causal(feature_map="learned")) == {**softmax, "sigma": (4, 8), **learned}
     softmax = MultiheadAttention(32, 4, kdim=24, vdim=24, encoder_decoder_attention=True)
     assert shapes(make_cross()) == {**shapes(softmax), "sigma": (4, 8)}
 
@@ -99,8 +93,20 @@ def test_initial_values():
     assert torch.equal(module.evaluation_matrices(), module.pool.matrices[:4])
 
 
+def test_initial_values_without_unit_length():
+    """σ counts in units of d^-1/4, so that 1 is the scale of softmax."""
+    module = CausalRFA(32, 4, make_pool(), 0, unnormalized=True, sigma_init=1.25)
+    torch.testing.assert_close(module.sigma.detach(), torch.full((4, 8), 1.25 * 8**-0.25))
+
+
+def test_learned_features_start_from_the_matrices_of_the_layer():
+    module = CausalRFA(32, 4, make_pool(), 1, "learned")
+    torch.testing.assert_close(module.feature_weight.detach(), module.pool.matrices[4:8] / 16**0.5)
+    assert not module.feature_bias.any()
+
+
 @each_kind
-@each_module
+@each_variant
 def test_rows_do_not_depend_on_each_other(make, kind):
     """A row alone, without its padding, gives what it gives in the batch."""
     module = make()
@@ -143,7 +149,7 @@ def test_what_stands_in_the_padding_changes_nothing(make, kind, filler, decoding
         assert torch.equal(harmless, actual)
 
 
-@each_module
+@each([name for name in CAUSAL + CROSS if "unnormalized" not in name and "elu" not in name])
 @pytest.mark.parametrize("projection", ["q_proj", "k_proj"])
 @pytest.mark.parametrize("factor", [1e-2, 7.0, 1e3])
 def test_lengths_of_queries_and_keys_do_not_matter(make, projection, factor):
@@ -172,8 +178,8 @@ def test_weights_of_heads_make_the_output(decoding):
     sums = weights.sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-10)
     assert not weights[:, -1, :, padding[-1]].any()
-    made = weights.transpose(0, 1) @ _heads(key, module.v_proj)
-    assert largest_difference(_joined(module, made), out) < DOUBLE
+    made = weights.transpose(0, 1) @ heads(key, module.v_proj)
+    assert largest_difference(joined(module, made), out) < DOUBLE
 
 
 def test_weights_are_the_mean_of_the_heads_and_only_when_asked():

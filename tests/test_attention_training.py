@@ -2,12 +2,16 @@
 
 import pytest
 import torch
-from helpers import call, each_module, largest_difference, make_causal, make_cross, random_tensor
+from helpers import call, largest_difference, make_causal, make_cross, random_tensor
+from variants import CAUSAL, CROSS, each, each_variant
 
 from fairseq_rfa.attention import CausalRFA
 
+WITHOUT_DRAWS = [name for name in CAUSAL + CROSS if "elu" in name or "learned" in name]
+each_that_draws = each([name for name in CAUSAL + CROSS if name not in WITHOUT_DRAWS])
 
-@each_module
+
+@each_variant
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_zero_vectors(make, dtype):
     module = make().to(dtype)
@@ -16,22 +20,23 @@ def test_zero_vectors(make, dtype):
             for parameter in projection.parameters():
                 parameter.zero_()
     out = call(module, dtype=dtype)
-    out.sum().backward()
+    out.float().sum().backward()
     assert out.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
 
 
-@each_module
+@each_variant
 @pytest.mark.parametrize("training", [False, True])
 def test_every_parameter_has_a_gradient(make, training):
     module = make().train(training)
     call(module).pow(2).sum().backward()
     for parameter in module.parameters():
         assert parameter.grad.isfinite().all() and parameter.grad.any()
-    assert all(x.grad is None for x in module.pool.buffers())
+    if module.pool is not None:
+        assert all(x.grad is None for x in module.pool.buffers())
 
 
-@each_module
+@each_variant
 def test_fixed_sigma_has_no_gradient(make):
     module = make(fixed_sigma=True)
     call(module).pow(2).sum().backward()
@@ -39,7 +44,7 @@ def test_fixed_sigma_has_no_gradient(make):
     assert "sigma" in module.state_dict()
 
 
-@each_module
+@each_that_draws
 def test_training_draws_and_evaluation_does_not(make):
     module = make()
     assert torch.equal(call(module), call(module))
@@ -51,7 +56,27 @@ def test_training_draws_and_evaluation_does_not(make):
     assert torch.equal(call(module), first)
 
 
-@each_module
+@each(WITHOUT_DRAWS)
+def test_maps_without_random_directions_draw_nothing(make):
+    module = make()
+    expected, state = call(module), torch.get_rng_state()
+    assert torch.equal(call(module.train()), expected)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@each(["causal cosine", "cross cosine"])
+def test_phases_are_drawn_with_their_matrices(make):
+    module = make().train()
+    matrices = module.pool.matrices * module.sigma[0, 0]
+    with torch.no_grad():
+        module.sigma.fill_(module.sigma[0, 0])
+    for w, b in zip(*module.directions()):
+        row = int(torch.isclose(matrices.double(), w.double()).flatten(1).all(1).int().argmax())
+        torch.testing.assert_close(w, matrices[row].double())
+        assert torch.equal(b, module.pool.phases[row].double())
+
+
+@each_variant
 def test_fixed_matrices_train_as_they_evaluate(make):
     module = make(fixed_matrices=True)
     expected = call(module)
@@ -79,17 +104,35 @@ def test_query_and_key_of_causal_attention_share_one_draw(gate):
     assert largest_difference(module(x, x, x)[0], expected) < 1e-6  # 0.1 is a float32
 
 
-@each_module
+@each_that_draws
 def test_evaluation_matrices_are_those_of_the_layer(make):
     module = make()
     assert torch.equal(module.evaluation_matrices(), module.pool.matrices[4:8])
     expected = call(module)
     with torch.no_grad():
-        module.pool.matrices[:4] = 0  # rows of another layer
+        for x in module.pool.buffers():
+            x[:4] = 0  # rows of another layer
     assert torch.equal(call(module), expected)
 
 
-@each_module
+# Each map and option once: 4,096 positions take a while.
+HALF_PRECISION = [
+    "causal gaussian unnormalized gate window=3",
+    "causal arccos gate window=1",
+    "causal arccos unnormalized",
+    "causal positive gate window=3",
+    "causal positive unnormalized gate",
+    "causal positive unnormalized window=1",
+    "causal cosine unnormalized",
+    "causal elu gate",
+    "causal learned unnormalized gate",
+    "cross gaussian unnormalized",
+    "cross positive unnormalized",
+    "cross elu",
+]
+
+
+@each([*HALF_PRECISION, "causal gaussian", "causal gaussian gate", "cross gaussian"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 def test_half_precision(make, dtype):
     """4,096 positions with inputs ten times the usual size."""
@@ -101,7 +144,9 @@ def test_half_precision(make, dtype):
     out.float().pow(2).mean().backward()
     assert out.dtype == dtype and out.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-    assert module.directions().w.dtype == torch.float32
+    assert all(x is None or x.dtype == torch.float32 for x in module.directions())
+    if module.unnormalized:
+        return  # features of long vectors see the rounding of the projections, as they must
     with torch.no_grad():
         query, source = query.double(), source.double()
         expected = module.double()(query, source, source, need_weights=False)[0]
@@ -109,7 +154,7 @@ def test_half_precision(make, dtype):
     assert largest_difference(out, expected) < 30 * torch.finfo(dtype).eps
 
 
-@each_module
+@each([name for name in CAUSAL + CROSS if "unnormalized" not in name])
 def test_autocast_leaves_features_and_sums_in_float32(make):
     """fairseq's --amp: what remains is the rounding of the projections, 4e-3 for bfloat16."""
     module = make().float()

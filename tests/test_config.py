@@ -1,6 +1,7 @@
 """A value that makes no sense is refused when the model is built: one line with flag, value and remedy."""
 
 import argparse
+import re
 
 import pytest
 from fairseq import checkpoint_utils
@@ -19,11 +20,14 @@ REFUSED = [
     *[(flag, value) for flag in POSITIVE for value in ("0", "-0.5", "nan", "inf")],
     *[("rfa-gate-bias", value) for value in ("nan", "inf", "-inf")],
     *[("rfa-seed", value) for value in ("-1", str(2**32))],
+    *[("rfa-local-window", value) for value in ("-1", "-20")],
 ]
 WRONG_TYPES = [
     *[(name, value) for name in ("rfa_causal_dim", "rfa_seed") for value in ("64", 1.5, True, None)],
     *[(name, value) for name in ("rfa_sigma_init", "rfa_gate_bias") for value in ("1", True, None)],
+    *[("rfa_local_window", value) for value in ("3", 1.5, True, None)],
     *[(name, value) for name in ("rfa_gate", "rfa_orthogonal") for value in ("yes", 1, None)],
+    ("rfa_unnormalized", 1),
     *[(name, value) for name in ("causal_attention", "cross_attention") for value in ("linear", None)],
     ("rfa_feature_map", "unknown"),
     ("rfa_feature_map", None),
@@ -49,6 +53,7 @@ def test_command_line_refuses(data, flag, value):
         ("causal-attention", "linear"),
         ("cross-attention", ""),
         ("rfa-feature-map", "unknown"),
+        ("rfa-local-window", "1.5"),
         ("rfa-causal-dim", "1.5"),
         ("rfa-seed", "one"),
         ("rfa-sigma-init", "big"),
@@ -70,7 +75,14 @@ def test_wrong_type_is_refused(name, value):
 
 
 @pytest.mark.parametrize(
-    "name, value", [("rfa_causal_dim", 0), ("rfa_gate", "yes"), ("causal_attention", "linear")]
+    "name, value",
+    [
+        ("rfa_causal_dim", 0),
+        ("rfa_gate", "yes"),
+        ("causal_attention", "linear"),
+        ("rfa_local_window", -1),
+        ("rfa_feature_map", "unknown"),
+    ],
 )
 def test_override_is_refused(checkpoint, data, name, value):
     with pytest.raises(ValueError) as refusal:
@@ -120,3 +132,61 @@ def test_softmax_everywhere_allows_what_softmax_allows(data):
 def test_whole_number_is_a_number(value):
     config = TransformerRFAConfig.from_namespace(argparse.Namespace(rfa_sigma_init=value))
     config.validate()
+
+
+WITH_KERNEL = "use 0, or .*gaussian, arccos, positive, cosine"
+# The combination, and what its refusal names: flag and value, map, remedy.
+COMBINATIONS = [
+    ("elu --rfa-local-window 3", "--rfa-local-window is 3", "map elu", WITH_KERNEL),
+    ("learned --rfa-local-window 1", "--rfa-local-window is 1", "map learned", WITH_KERNEL),
+    ("elu --rfa-orthogonal", "--rfa-orthogonal", "map elu", "drop the flag"),
+    ("learned --rfa-orthogonal", "--rfa-orthogonal", "map learned", "drop the flag"),
+    ("elu --rfa-unnormalized", "--rfa-unnormalized", "map elu", "drop the flag"),
+]
+
+
+@pytest.mark.parametrize("place", ["", "--causal-attention softmax", "--cross-attention softmax"])
+@pytest.mark.parametrize("flags, flag, name, remedy", COMBINATIONS)
+def test_option_that_the_map_cannot_have_is_refused(data, flags, flag, name, remedy, place):
+    with pytest.raises(ValueError) as refusal:
+        build(data, "--rfa-feature-map", *flags.split(), *place.split())
+    message = str(refusal.value)
+    assert "\n" not in message
+    for part in (flag, name, remedy):
+        assert re.search(part, message), message
+
+
+@pytest.mark.parametrize("flags", [flags for flags, *_ in COMBINATIONS])
+def test_softmax_everywhere_does_not_ask_the_map(data, flags):
+    softmax = "--causal-attention softmax --cross-attention softmax".split()
+    build(data, "--rfa-feature-map", *flags.split(), *softmax)
+
+
+@pytest.mark.parametrize(
+    "flags, warned",
+    [
+        ("--causal-attention softmax --rfa-gate", ["--rfa-gate"]),
+        ("--causal-attention softmax --rfa-local-window 2", ["--rfa-local-window"]),
+        ("--causal-attention softmax", []),
+        ("--cross-attention softmax --rfa-gate --rfa-local-window 2", []),
+    ],
+)
+def test_option_of_causal_rfa_beside_causal_softmax_is_warned_of(data, caplog, flags, warned):
+    build(data, *flags.split())
+    warnings = [x.getMessage() for x in caplog.records if x.levelname == "WARNING" and "rfa" in x.name]
+    assert len(warnings) == len(warned)
+    for message, flag in zip(warnings, warned):
+        assert flag in message and "--causal-attention softmax" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "name", ["gate", "orthogonal", "fixed_matrices", "fixed_sigma", "unnormalized"]
+)
+def test_each_switch_can_be_turned_on_and_off(data, name):
+    flag = "rfa-" + name.replace("_", "-")
+    for flags, value in (
+        ([f"--{flag}"], True),
+        ([f"--no-{flag}"], False),
+        ([f"--{flag}", f"--no-{flag}"], False),
+    ):
+        assert getattr(parse(data, *flags), f"rfa_{name}") is value

@@ -13,6 +13,10 @@ COMBINATIONS = [
     "--rfa-gate",
     "--causal-attention softmax",
     "--cross-attention softmax --rfa-gate",
+    "--rfa-feature-map elu",
+    "--rfa-feature-map arccos --rfa-local-window 3 --rfa-gate",
+    "--rfa-feature-map positive --rfa-unnormalized --rfa-local-window 2",
+    "--rfa-feature-map cosine --rfa-unnormalized --rfa-gate",
 ]
 # Sums of a few dozen float32 products in another order, through two layers.
 TOLERANCE = dict(atol=2e-4, rtol=2e-4)

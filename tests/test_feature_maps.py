@@ -1,19 +1,88 @@
 import numpy as np
 import pytest
 import torch
-from helpers import random_generator, random_tensor, unit_vectors
+from helpers import random_tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from fairseq_rfa.feature_maps import gaussian
-from fairseq_rfa.random_matrices import draw_pool
+from fairseq_rfa.feature_maps import (
+    arccos,
+    cosine,
+    elu,
+    gaussian,
+    learned,
+    positive,
+    positive_exponents,
+)
+
+MAPS = {
+    "gaussian": gaussian,
+    "arccos": arccos,
+    "elu": elu,
+    "positive": positive,
+    "cosine": cosine,
+    "learned": learned,
+}
+WITH_BIAS = ("cosine", "learned")
+
+
+def _products(x, w):
+    """w_i·x, one direction after the other."""
+    return [np.einsum("...td,...d->...t", x, w[..., i, :]) for i in range(w.shape[-2])]
 
 
 def _defined_gaussian(x, w):
-    """Eq. 2, one direction after the other."""
-    directions = [w[..., i, :] for i in range(w.shape[-2])]
-    angles = [np.einsum("...td,...d->...t", x, direction) for direction in directions]
+    """Eq. 2."""
+    angles = _products(x, w)
     entries = [np.sin(angle) for angle in angles] + [np.cos(angle) for angle in angles]
-    return np.stack(entries, axis=-1) / np.sqrt(len(directions))
+    return np.stack(entries, axis=-1) / np.sqrt(len(angles))
+
+
+def _defined_arccos(x, w):
+    return np.stack([np.maximum(product, 0) for product in _products(x, w)], -1) / np.sqrt(w.shape[-2])
+
+
+def _defined_elu(x):
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+
+def _defined_positive(x, w):
+    half_square = sum(x[..., i] ** 2 for i in range(x.shape[-1])) / 2
+    entries = [np.exp(product) / np.exp(half_square) for product in _products(x, w)]
+    return np.stack(entries, axis=-1) / np.sqrt(len(entries))
+
+
+def _defined_cosine(x, w, b):
+    entries = [np.cos(p + b[..., i, None]) for i, p in enumerate(_products(x, w))]
+    return np.stack(entries, axis=-1) * np.sqrt(2) / np.sqrt(len(entries))
+
+
+def _defined_learned(x, weight, bias):
+    entries = [np.maximum(p + bias[..., i, None], 0) for i, p in enumerate(_products(x, weight))]
+    return np.stack(entries, axis=-1)
+
+
+DEFINITIONS = {
+    "gaussian": _defined_gaussian,
+    "arccos": _defined_arccos,
+    "elu": _defined_elu,
+    "positive": _defined_positive,
+    "cosine": _defined_cosine,
+    "learned": _defined_learned,
+}
+each_map = pytest.mark.parametrize("name", MAPS)
+
+
+def inputs_of(name, shape_of_x, shape_of_w, dtype=torch.float64):
+    inputs = [random_tensor(*shape_of_x, dtype=dtype)]
+    if name != "elu":
+        inputs.append(random_tensor(*shape_of_w, seed=2, dtype=dtype))
+    if name in WITH_BIAS:
+        inputs.append(random_tensor(*shape_of_w[:-1], seed=3, dtype=dtype))
+    return inputs
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)  # float64: rounding
 
 
 shapes = pytest.mark.parametrize(
@@ -33,21 +102,28 @@ shapes = pytest.mark.parametrize(
 
 
 @shapes
-def test_gaussian_is_its_definition(shape_of_x, shape_of_w):
-    x, w = random_tensor(*shape_of_x), random_tensor(*shape_of_w, seed=2)
-    actual = gaussian(x, w)
-    expected = torch.from_numpy(_defined_gaussian(x.numpy(), w.numpy()))
-    assert actual.shape == (*shape_of_x[:-1], 2 * shape_of_w[-2])
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+@each_map
+def test_map_is_its_definition(name, shape_of_x, shape_of_w):
+    inputs = inputs_of(name, shape_of_x, shape_of_w)
+    actual = MAPS[name](*inputs)
+    expected = DEFINITIONS[name](*(x.numpy() for x in inputs))
+    features = {"gaussian": 2 * shape_of_w[-2], "elu": shape_of_x[-1]}.get(name, shape_of_w[-2])
+    assert actual.shape == (*shape_of_x[:-1], features)
+    close(actual, torch.from_numpy(expected))
 
 
-def test_broadcasting_changes_nothing():
-    x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=2)
+@each_map
+def test_broadcasting_changes_nothing(name):
+    x, *others = inputs_of(name, (2, 3, 7, 5), (3, 4, 5))
+    feature_map = MAPS[name]
     expected = torch.stack(
-        [torch.stack([gaussian(x[b, h], w[h]) for h in range(3)]) for b in range(2)]
+        [
+            torch.stack([feature_map(x[b, h], *(other[h] for other in others)) for h in range(3)])
+            for b in range(2)
+        ]
     )
-    torch.testing.assert_close(gaussian(x, w), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(gaussian(x, w.expand(2, 3, 4, 5)), expected, rtol=0, atol=1e-12)
+    close(feature_map(x, *others), expected)
+    close(feature_map(x, *(other.expand(2, *other.shape) for other in others)), expected)
 
 
 def test_length_of_a_feature_vector_is_one():
@@ -70,24 +146,26 @@ def test_padding_gives_zeros_and_no_gradients():
     assert not x.grad[1, :, 2:5].any()
 
 
-def test_inputs_are_left_alone():
-    x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=2)
-    x_before, w_before = x.clone(), w.clone()
-    gaussian(x, w)
-    assert torch.equal(x, x_before) and torch.equal(w, w_before)
+@each_map
+def test_inputs_are_left_alone(name):
+    inputs = inputs_of(name, (2, 3, 7, 5), (3, 4, 5))
+    before = [x.clone() for x in inputs]
+    MAPS[name](*inputs)
+    assert all(torch.equal(x, y) for x, y in zip(inputs, before))
 
 
+@each_map
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_type_of_the_inputs_is_kept(dtype):
-    assert gaussian(random_tensor(2, 3).to(dtype), random_tensor(4, 3).to(dtype)).dtype == dtype
+def test_type_of_the_inputs_is_kept(name, dtype):
+    assert MAPS[name](*inputs_of(name, (2, 3), (4, 3), dtype)).dtype == dtype
 
 
 @shapes
+@each_map
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
-def test_gradients(check, shape_of_x, shape_of_w):
-    x = random_tensor(*shape_of_x).requires_grad_()
-    w = random_tensor(*shape_of_w, seed=2).requires_grad_()
-    assert check(gaussian, (x, w), fast_mode=True)
+def test_gradients(check, name, shape_of_x, shape_of_w):
+    inputs = [x.requires_grad_() for x in inputs_of(name, shape_of_x, shape_of_w)]
+    assert check(MAPS[name], inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("of_x, of_w", [(True, False), (False, True)])
@@ -97,55 +175,17 @@ def test_gradient_of_one_input(of_x, of_w):
     assert gradcheck(gaussian, (x, w), fast_mode=True)
 
 
-def _kernel_estimates(x, y, num_matrices, num_directions, orthogonal, seed):
-    """φ(x)·φ(y) for each matrix of a pool: (P, pairs)"""
-    w = draw_pool(num_matrices, num_directions, x.size(-1), seed, orthogonal).double()
-    return (gaussian(x, w) * gaussian(y, w)).sum(-1)
-
-
-def _kernel(x, y):
-    return torch.exp(-(x - y).pow(2).sum(-1) / 2)
-
-
-def _pairs(count, width, seed):
-    generator = random_generator(seed)
-    sigma = 0.5 + torch.rand(width, generator=generator, dtype=torch.float64)
-    x, y = unit_vectors(2, count, width, generator=generator)
-    return sigma * x, sigma * y
-
-
-@pytest.mark.parametrize("orthogonal", [False, True])
-@pytest.mark.parametrize("num_directions", [1, 8, 20])
-def test_kernel_estimate_is_unbiased(num_directions, orthogonal):
-    x, y = _pairs(10, 8, seed=3)
-    estimates = _kernel_estimates(x, y, 5000, num_directions, orthogonal, seed=4)
-    error = (estimates.mean(0) - _kernel(x, y)).abs()
-    standard_error = estimates.std(0) / len(estimates) ** 0.5
-    assert (error < 4 * standard_error).all()
-
-
-def test_sigma_may_scale_the_directions_instead():
+@pytest.mark.parametrize("name", ["gaussian", "arccos", "cosine", "learned"])
+def test_sigma_may_scale_the_directions_instead(name):
     x, sigma = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=2)
-    w = random_tensor(3, 4, 5, seed=3)
-    torch.testing.assert_close(
-        gaussian(x * sigma[:, None], w), gaussian(x, w * sigma[:, None]), rtol=0, atol=1e-12
-    )
+    w, b = random_tensor(3, 4, 5, seed=3), random_tensor(3, 4, seed=4)
+    of_x, of_w = ((x * sigma[:, None], w), (x, w * sigma[:, None]))
+    more = (b,) if name in WITH_BIAS else ()
+    close(MAPS[name](*of_x, *more), MAPS[name](*of_w, *more))
 
 
-def test_error_falls_like_the_square_root_of_the_directions():
-    x, y = _pairs(10, 8, seed=5)
-    sizes = [8, 32, 128, 512]
-    errors = [
-        (_kernel_estimates(x, y, 300, size, False, seed=size) - _kernel(x, y)).pow(2).mean().sqrt()
-        for size in sizes
-    ]
-    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
-    assert abs(slope + 0.5) < 0.1
-
-
-def test_orthogonal_directions_estimate_better():
-    x, y = _pairs(10, 16, seed=6)
-    independent, orthogonal = (
-        _kernel_estimates(x, y, 2000, 16, kind, seed=7).var(0).mean() for kind in (False, True)
-    )
-    assert orthogonal < independent
+def test_positive_exponents_with_sigma_in_the_directions():
+    x, sigma, w = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=2), random_tensor(3, 4, 5, seed=3)
+    y = x * sigma[:, None]
+    expected = torch.from_numpy(DEFINITIONS["positive"](y.numpy(), w.numpy())) * 2  # D^1/2
+    close(positive_exponents(x, w * sigma[:, None], y).exp(), expected)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from helpers import make_pool
 
-from fairseq_rfa.random_matrices import MatrixPool, draw_pool
+from fairseq_rfa.random_matrices import MatrixPool, draw_phases, draw_pool
 
 both_kinds = pytest.mark.parametrize("orthogonal", [False, True])
 
@@ -159,3 +159,55 @@ def test_heads_draw_apart_and_every_matrix_is_drawn():
     counts = _drawn_rows(make_pool(), 4000).bincount(minlength=8)
     # 4,000 draws of 8: 500 each, within 4 standard deviations of 21
     assert (counts - 500).abs().max() < 84
+
+
+def test_phases_are_uniform_on_a_turn():
+    count = 20000
+    phases = draw_phases(count // 4, 4, seed=4)
+    assert phases.dtype == torch.float32 and phases.shape == (count // 4, 4)
+    assert phases.min() >= 0 and phases.max() <= np.float32(2 * np.pi)
+    turns = phases.double().flatten() / (2 * np.pi)
+    # The moments of a uniform variable on [0, 1): 1/(p + 1), with variance 1/(2p + 1) − 1/(p + 1)².
+    for power in (1, 2, 4):
+        variance = 1 / (2 * power + 1) - 1 / (power + 1) ** 2
+        error = (turns**power).mean() - 1 / (power + 1)
+        assert error.abs() < 4 * (variance / count) ** 0.5
+    for frequency in (1, 2):  # cos and sin over the turn: mean 0, variance 1/2
+        for wave in (torch.cos, torch.sin):
+            assert wave(2 * np.pi * frequency * turns).mean().abs() < 4 * (0.5 / count) ** 0.5
+
+
+def test_stream_of_phases_is_kept():
+    """Checkpoints rely on these numbers: those of RandomState([seed, 1])."""
+    golden = [1.45099545, 3.2195787, 2.6048999, 0.57593113]
+    assert draw_phases(1, 4, seed=1).flatten().tolist() == np.float32(golden).tolist()
+    assert torch.equal(draw_phases(1, 4, seed=1), draw_phases(3, 4, seed=1)[:1])
+
+
+def test_phases_do_not_follow_from_the_matrices_of_their_seed():
+    """The correlation of 40,000 independent pairs has a standard error of 0.005, also in absolute value."""
+    phases = draw_phases(10000, 4, seed=5).double().flatten() - np.pi
+    entries = draw_pool(10000, 4, 1, seed=5).double().flatten()
+    uniform = torch.from_numpy(np.random.RandomState(5).uniform(size=40000))
+    for other in (entries, entries.abs(), uniform):
+        for phase in (phases, phases.abs()):
+            assert torch.corrcoef(torch.stack([phase, other]))[0, 1].abs() < 0.02
+    assert not torch.isclose(draw_phases(2, 4, seed=5), draw_phases(2, 4, seed=6)).any()
+
+
+@pytest.mark.parametrize(
+    "name, value", [("num_matrices", 0), ("num_directions", -1), ("seed", -1), ("seed", 2**32)]
+)
+def test_impossible_phases_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        draw_phases(**{"num_matrices": 1, "num_directions": 1, "seed": 1, name: value})
+
+
+def test_phases_of_a_pool_change_no_matrix_and_are_treated_like_them():
+    pool = make_pool(with_phases=True)
+    assert torch.equal(pool.phases, draw_phases(8, 16, seed=1))
+    assert torch.equal(pool.matrices, make_pool().matrices) and make_pool().phases is None
+    assert not pool.state_dict() and not list(pool.parameters())
+    before = pool.phases.clone()
+    assert torch.equal(pool.half().double().phases, before) and pool.phases.dtype == torch.float32
+    assert pool.to("meta").phases.device.type == "meta"

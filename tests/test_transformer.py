@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from tiny_data import build, make_batch
+from variants import FLAGS
 
 SOURCES = ["a b c d e f g h a", "b", "c a d", "e e f h a"]
 TARGETS = ["A B C D E F G", "H H A B C D E", "A", "C D"]
@@ -14,7 +15,7 @@ COMBINATIONS = [
         ("rfa", "softmax"), ("rfa", "softmax"), ("", " --rfa-gate", " --rfa-gate --rfa-chunk-size 3")
     )
     if causal == "rfa" or not gate
-] + ["--encoder-embed-dim 48 --rfa-gate"]
+] + ["--encoder-embed-dim 48 --rfa-gate", *FLAGS]
 # Sums of a few dozen float32 products in another order, through two layers.
 TOLERANCE = dict(atol=2e-4, rtol=2e-4)
 

@@ -6,8 +6,9 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from .definition import DENOMINATOR_FLOOR
 from .encoding import FEATURE_MAPS, Directions, Encoded
-from .linear_attention import DENOMINATOR_FLOOR
+from .precision import wide
 from .random_matrices import MatrixPool
 
 SMALLEST_POSITIVE_SUM = 1e-30
@@ -69,7 +70,7 @@ class RandomFeatureAttention(MultiheadAttention):
 
     def directions(self) -> Directions:
         """w = σ ∘ w̃ (eq. 8) in float32 or wider; drawn anew at each call in training."""
-        sigma = self._wide_sigma()
+        sigma = wide(self.sigma).unsqueeze(1)
         if self.feature_map.source is None:
             return Directions()
         if self.feature_map.source == "parameters":
@@ -97,16 +98,11 @@ class RandomFeatureAttention(MultiheadAttention):
             padding: (B, positions); makes keys there add nothing to any sum.
             role: "query" or "key" if the points of the exact kernel are wanted.
         """
-        sigma = self._wide_sigma()
-        x = self.split_heads(x).to(sigma.dtype)
+        x = self.split_heads(wide(x))
         padding = None if padding is None else padding.unsqueeze(1)
-        with torch.autocast(x.device.type, enabled=False):
-            return self.feature_map.encode(x, sigma, directions, padding, self.unnormalized, role)
-
-    def _wide_sigma(self) -> Tensor:
-        """(H, 1, d)"""
-        sigma = self.sigma.unsqueeze(1)
-        return sigma.to(torch.promote_types(sigma.dtype, torch.float32))
+        return self.feature_map.encode(
+            x, self.sigma, directions, padding, self.unnormalized, role
+        )
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(positions, B, embed_dim) → (B, H, positions, d)"""
@@ -126,9 +122,9 @@ def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optiona
     return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
 
 
-def reordered(state, new_order: Tensor):
-    """A state, a named tuple, whose row i is the former row new_order[i]; the identity copies nothing."""
-    identity = torch.arange(state[0].size(0), device=new_order.device)
-    if torch.equal(new_order, identity):
+def reordered(state: Dict[str, Tensor], new_order: Tensor) -> Dict[str, Tensor]:
+    """The state whose row i is the former row new_order[i]; the identity copies nothing."""
+    rows = next(iter(state.values())).size(0)
+    if torch.equal(new_order, torch.arange(rows, device=new_order.device)):
         return state
-    return type(state)(*(x.index_select(0, new_order) for x in state))
+    return {name: x.index_select(0, new_order) for name, x in state.items()}

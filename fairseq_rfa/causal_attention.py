@@ -5,11 +5,13 @@ The module sees (positions, B, embed_dim), the algebra of `linear_attention` see
 
 from typing import Optional, Tuple
 
+import torch
 from torch import Tensor, nn
 
-from . import linear_attention, local_window
+from . import decoding_state, linear_attention, local_window
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
-from .linear_attention import ScaledState, State
+from .decoding_state import DecodingState
+from .encoding import Directions
 from .local_window import WindowState
 
 
@@ -75,7 +77,7 @@ class CausalRFA(RandomFeatureAttention):
         attend = self._attend_with_window if self.local_window else self._attend
         out, state = attend(query, v, gate_logits, padding, incremental_state)
         if incremental_state is not None:
-            self._set_input_buffer(incremental_state, state._asdict())
+            self._set_input_buffer(incremental_state, state)
         return self.join_heads(out), None
 
     def _attend(
@@ -85,24 +87,49 @@ class CausalRFA(RandomFeatureAttention):
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, Optional[State]]:
-        directions = self.directions()
+    ) -> Tuple[Tensor, Optional[DecodingState]]:
+        state = self._get_state(incremental_state)
+        directions = self.directions() if state is None else state.directions
+        if incremental_state is not None and query.size(0) == 1 and not torch.is_grad_enabled():
+            return self._step(query, v, gate_logits, padding, directions, state)
         phi_q = self.encode(self.q_proj(query), directions).phi
         phi_k, log_factor, _ = self.encode(self.k_proj(query), directions, padding)
-        options = dict(gate_logits=gate_logits, floor=self.floor, log_factor=log_factor)
-        state = self._get_state(incremental_state)
-        if incremental_state is not None and query.size(0) == 1:
-            state = state or linear_attention.empty_state(phi_k, v, log_factor)
-            return linear_attention.step(phi_q, phi_k, v, state, **options)
-        return linear_attention.causal(
+        out, sums = linear_attention.causal(
             phi_q,
             phi_k,
             v,
-            state=state,
+            gate_logits,
+            state=None if state is None else state.sums(),
             chunk_size=self.chunk_size,
+            floor=self.floor,
             need_state=incremental_state is not None,
-            **options,
+            log_factor=log_factor,
         )
+        if sums is None:
+            return out, None
+        has_weights = gate_logits is not None or log_factor is not None
+        return out, DecodingState(sums, directions, has_weights)
+
+    def _step(
+        self,
+        query: Tensor,
+        v: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        directions: Directions,
+        state: Optional[DecodingState],
+    ) -> Tuple[Tensor, DecodingState]:
+        """One position, with one call for the features of query and key."""
+        both = torch.cat([self.q_proj(query), self.k_proj(query)], dim=1)
+        if padding is not None:
+            padding = torch.cat([torch.zeros_like(padding), padding])
+        phi, log_factor, _ = self.encode(both, directions, padding)
+        phi_q, phi_k = phi.chunk(2)
+        log_factor = None if log_factor is None else log_factor.chunk(2)[1]
+        if state is None:
+            state = decoding_state.empty_state(phi_k, v, directions, gate_logits, log_factor)
+        out = decoding_state.step(phi_q, phi_k, v, state, gate_logits, self.floor, log_factor)
+        return out, state
 
     def _attend_with_window(
         self,
@@ -111,9 +138,10 @@ class CausalRFA(RandomFeatureAttention):
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, WindowState]:
+    ) -> Tuple[Tensor, dict]:
         directions = self.directions()
-        return local_window.causal(
+        state = self._get_state(incremental_state)
+        out, state = local_window.causal(
             self.encode(self.q_proj(query), directions, role="query"),
             self.encode(self.k_proj(query), directions, padding, role="key"),
             v,
@@ -122,23 +150,22 @@ class CausalRFA(RandomFeatureAttention):
             exponential=self.feature_map.exponential,
             gate_logits=gate_logits,
             padding=padding,
-            state=self._get_state(incremental_state),
+            state=None if state is None else WindowState(**state),
             chunk_size=self.chunk_size,
             floor=self.floor,
         )
-
-    def _get_state(self, incremental_state: IncrementalState):
-        buffer = self._get_input_buffer(incremental_state)
-        if not buffer:
-            return None
-        kinds = (State, ScaledState, WindowState)
-        return next(kind(**buffer) for kind in kinds if set(kind._fields) == set(buffer))
+        return out, state._asdict()
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
         """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
         state = self._get_state(incremental_state)
-        if state is not None:
-            self._set_input_buffer(incremental_state, reordered(state, new_order)._asdict())
+        if isinstance(state, DecodingState):
+            state.reorder(new_order)
+        elif state is not None:
+            self._set_input_buffer(incremental_state, reordered(state, new_order))
         return incremental_state
+
+    def _get_state(self, incremental_state: IncrementalState) -> Optional[dict]:
+        return self._get_input_buffer(incremental_state) or None

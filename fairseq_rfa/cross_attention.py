@@ -3,14 +3,16 @@
 The module sees (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
 """
 
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from torch import Tensor
 
 from . import linear_attention
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
+from .decoding_state import read_pairs, read_sums
 from .encoding import Directions
-from .linear_attention import State
+from .linear_attention import normalize
+from .precision import full_precision, wide
 
 
 class CrossRFA(RandomFeatureAttention):
@@ -49,15 +51,16 @@ class CrossRFA(RandomFeatureAttention):
             need_head_weights: return weights of each head, (H, B, N, M).
         """
         need_weights = need_weights or need_head_weights
-        directions = self.directions()
+        source = self._get_input_buffer(incremental_state)
+        directions = source.directions if source else self.directions()
         phi_q = self.encode(self.q_proj(query), directions).phi
         if incremental_state is None or need_weights:
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
             out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor)
         else:
-            state = self._source_state(key, key_padding_mask, directions, incremental_state)
-            out = self._read_with_beams(phi_q, state)
+            source = self._source(key, key_padding_mask, directions, incremental_state)
+            out = self._read(phi_q, source)
 
         weights = None
         if need_weights:
@@ -73,20 +76,9 @@ class CrossRFA(RandomFeatureAttention):
         Hypotheses move within their sentence, so the sums move only where sentences leave the batch. An order
         that mixes sentences is honoured by giving each hypothesis sums of its own.
         """
-        buffer = self._get_input_buffer(incremental_state)
-        if not buffer:
-            return incremental_state
-        beams, state = getattr(buffer, "beams", 1), State(**buffer)
-        if beams > 1:
-            parents = new_order.div(beams, rounding_mode="floor")
-            if new_order.numel() % beams == 0 and _equal_in_groups(parents, beams, dim=0):
-                new_order = parents[::beams]
-            else:
-                state = State(*(x.repeat_interleave(beams, dim=0) for x in state))
-                beams = 1
-        self._set_input_buffer(
-            incremental_state, _SourceBuffer(reordered(state, new_order), beams)
-        )
+        source = self._get_input_buffer(incremental_state)
+        if source:
+            self._set_input_buffer(incremental_state, source.reordered(new_order))
         return incremental_state
 
     def _source_features(
@@ -99,45 +91,79 @@ class CrossRFA(RandomFeatureAttention):
             phi_k = linear_attention.with_factors(phi_k, log_factor)
         return phi_k, self.split_heads(self.v_proj(key))
 
-    def _source_state(
+    def _source(
         self,
         key: Tensor,
         padding: Optional[Tensor],
         directions: Directions,
         incremental_state: IncrementalState,
-    ) -> State:
-        """The sums over the source, one row for each sentence."""
-        buffer = self._get_input_buffer(incremental_state)
-        if not buffer:
-            # The beam size is a wish of the last generator that had one; the rows themselves decide.
-            beams = self.beam_size
-            if not _equal_in_groups(key, beams, dim=1) or (
-                padding is not None and not _equal_in_groups(padding, beams, dim=0)
-            ):
-                beams = 1
-            key, padding = key[:, ::beams], None if padding is None else padding[::beams]
-            phi_k, v = self._source_features(key, padding, directions)
-            buffer = _SourceBuffer(linear_attention.summarize(phi_k, v), beams)
-            self._set_input_buffer(incremental_state, buffer)
-        return State(**buffer)
+    ) -> "Source":
+        source = self._get_input_buffer(incremental_state)
+        if source:
+            return source
+        # The beam size is a wish of the last generator that had one; the rows themselves decide.
+        beams = self.beam_size
+        if not _equal_in_groups(key, beams, dim=1) or (
+            padding is not None and not _equal_in_groups(padding, beams, dim=0)
+        ):
+            beams = 1
+        key, padding = key[:, ::beams], None if padding is None else padding[::beams]
+        phi_k, v = self._source_features(key, padding, directions)
+        (source_length, width), features = v.shape[-2:], phi_k.size(-1)
+        if source_length * (features + width) <= features * width:
+            tensors = {"phi": wide(phi_k).contiguous(), "v": wide(v).contiguous()}
+        else:
+            kv, ksum = linear_attention.summarize(phi_k, v)
+            tensors = {"vk": kv.transpose(-1, -2).contiguous(), "ksum": ksum}
+        source = Source(tensors, beams, directions)
+        self._set_input_buffer(incremental_state, source)
+        return source
 
-    def _read_with_beams(self, phi_q: Tensor, state: State) -> Tensor:
-        """phi_q (sentences · beams, H, N, F), state of sentences → (sentences · beams, H, N, d)"""
-        beams = phi_q.size(0) // state.ksum.size(0)
-        if beams == 1:
-            return linear_attention.read(phi_q, state, floor=self.floor)
+    @full_precision
+    def _read(self, phi_q: Tensor, source: "Source") -> Tensor:
+        """phi_q (sentences · beams, H, N, F) in float32 or wider, source of sentences → (sentences · beams, H, N, d)"""
+        beams = phi_q.size(0) // source.num_rows
         length = phi_q.size(2)
-        rows = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
-        out = linear_attention.read(rows, state, floor=self.floor)
-        return out.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)
+        if beams > 1:
+            phi_q = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
+        if "phi" in source:
+            numerator, denominator = read_pairs(phi_q, source["phi"], source["v"])
+        else:
+            numerator, denominator = read_sums(phi_q, source["vk"], source["ksum"])
+        out = normalize(numerator, denominator, self.floor)
+        if beams > 1:
+            out = out.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)
+        return out
 
 
-class _SourceBuffer(dict):
-    """The entries of a State, each row of which serves `beams` neighbouring hypotheses."""
+class Source(dict):
+    """What decoding keeps of the source, each row for `beams` neighbouring hypotheses.
 
-    def __init__(self, state: State, beams: int):
-        super().__init__(state._asdict())
+    The sums vk (B, H, d, F), which is Sᵀ, and ksum (B, H, F) or, where that is less to read, phi (B, H, M, F) and
+    v (B, H, M, d) themselves.
+    """
+
+    def __init__(self, tensors: Dict[str, Tensor], beams: int, directions: Directions):
+        super().__init__(tensors)
         self.beams = beams
+        self.directions = directions
+
+    @property
+    def num_rows(self) -> int:
+        return next(iter(self.values())).size(0)
+
+    def reordered(self, new_order: Tensor) -> "Source":
+        tensors, beams = dict(self), self.beams
+        if beams > 1:
+            parents = new_order.div(beams, rounding_mode="floor")
+            if new_order.numel() % beams == 0 and _equal_in_groups(parents, beams, dim=0):
+                new_order = parents[::beams]
+            else:
+                tensors = {
+                    name: x.repeat_interleave(beams, dim=0) for name, x in tensors.items()
+                }
+                beams = 1
+        return Source(reordered(tensors, new_order), beams, self.directions)
 
 
 def _equal_in_groups(x: Tensor, size: int, dim: int) -> bool:

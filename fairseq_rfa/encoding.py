@@ -1,6 +1,6 @@
 """From queries and keys to what attention computes with: unit length, σ, features, factors, points of the kernel.
 
-x (B, H, T, d) are queries or keys, sigma (H, 1, d), padding (B, 1, T) or None.
+x (B, H, T, d) are queries or keys in float32 or wider, sigma (H, d), padding (B, 1, T) or None.
 """
 
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import feature_maps, kernels
 from .kernels import half_squared_norm
+from .precision import full_precision
 from .recurrence import LOWEST
 
 SMALLEST_NORM = 1e-6
@@ -54,6 +55,7 @@ class FeatureMap:
     exponential = False
     """Whether phi is an exponential: never 0, never negative, and `kernel` is a logarithm."""
 
+    @full_precision
     def encode(
         self,
         x: Tensor,
@@ -67,7 +69,7 @@ class FeatureMap:
         if self.unit_length and not unnormalized:
             x = F.normalize(x, dim=-1, eps=SMALLEST_NORM)
         phi, log_factor = self.features(x, sigma, directions, padding, unnormalized)
-        point = None if role is None else self.point(x * sigma, log_factor, role)
+        point = None if role is None else self.point(_scaled(x, sigma), log_factor, role)
         if padding is not None and log_factor is not None:
             log_factor = log_factor.masked_fill(padding, LOWEST)
         return Encoded(phi, log_factor, point)
@@ -98,7 +100,7 @@ class Gaussian(FeatureMap):
 
     def features(self, x, sigma, directions, padding, unnormalized):
         phi = feature_maps.gaussian(x, directions.w, padding)
-        return phi, half_squared_norm(x * sigma) if unnormalized else None
+        return phi, half_squared_norm(_scaled(x, sigma)) if unnormalized else None
 
 
 class Cosine(FeatureMap):
@@ -109,7 +111,7 @@ class Cosine(FeatureMap):
 
     def features(self, x, sigma, directions, padding, unnormalized):
         phi = _blank(feature_maps.cosine(x, *directions), padding)
-        return phi, half_squared_norm(x * sigma) if unnormalized else None
+        return phi, half_squared_norm(_scaled(x, sigma)) if unnormalized else None
 
 
 class Arccos(FeatureMap):
@@ -126,7 +128,7 @@ class Elu(FeatureMap):
     unit_length = False
 
     def phi(self, x, sigma, directions):
-        return feature_maps.elu(x * sigma)
+        return feature_maps.elu(_scaled(x, sigma))
 
 
 class Positive(FeatureMap):
@@ -141,7 +143,7 @@ class Positive(FeatureMap):
         return query @ key.transpose(-1, -2)
 
     def features(self, x, sigma, directions, padding, unnormalized):
-        exponents = feature_maps.positive_exponents(x, directions.w, x * sigma)
+        exponents = feature_maps.positive_exponents(x, directions.w, _scaled(x, sigma))
         log_factor = exponents.detach().amax(-1)
         phi = (exponents - log_factor.unsqueeze(-1)).exp() * exponents.size(-1) ** -0.5
         return _blank(phi, padding), log_factor
@@ -160,6 +162,11 @@ class Learned(FeatureMap):
 
     def phi(self, x, sigma, directions):
         return feature_maps.learned(x, *directions)
+
+
+def _scaled(x: Tensor, sigma: Tensor) -> Tensor:
+    """σ∘x"""
+    return x * sigma.unsqueeze(1).to(x.dtype)
 
 
 def _blank(phi: Tensor, padding: Optional[Tensor]) -> Tensor:

@@ -29,10 +29,13 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     Returns:
         (…, T, F) with F = 2D.
     """
-    scale = torch.tensor(w.size(-2) ** -0.5, dtype=x.dtype, device=x.device)
+    scale = w.size(-2) ** -0.5
     if padding is not None:
-        scale = scale.where(~padding, 0.0).unsqueeze(-1)
-    return _SineAndCosine.apply(_project(x, w), scale)
+        scale = x.new_tensor(scale).where(~padding, 0.0).unsqueeze(-1)
+    angles = _project(x, w)
+    if torch.is_grad_enabled() and angles.requires_grad:
+        return _SineAndCosine.apply(angles, scale)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).mul_(scale)
 
 
 def arccos(x: Tensor, w: Tensor) -> Tensor:
@@ -138,7 +141,9 @@ class _SineAndCosine(torch.autograd.Function):
 
 def _project(x: Tensor, w: Tensor) -> Tensor:
     """w_i·x: (…, T, d) and (…, D, d) → (…, T, D)"""
-    if x.dim() == 4 and w.dim() == 3:
+    if x.dim() == 4 and w.dim() == 3 and x.size(1) == w.size(0):
         # One product for each head over all rows of the batch, instead of a copy of w for each row.
-        return torch.einsum("bhtd,hfd->bhtf", x, w)
+        rows = x.permute(1, 2, 0, 3)
+        result = rows.flatten(1, 2) @ w.transpose(-1, -2)
+        return result.unflatten(1, rows.shape[1:3]).permute(2, 0, 1, 3)
     return x @ w.transpose(-1, -2)

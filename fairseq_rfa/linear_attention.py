@@ -8,13 +8,13 @@ A padded key adds nothing to a sum, and the gate of a padded position is 1; what
 read. Sums, denominators, gates and states are float32 (float64 for float64 inputs) whatever the inputs' type.
 """
 
-import functools
 from typing import NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from .definition import DENOMINATOR_FLOOR, mask_keys, normalize, reference_causal, reference_cross
+from .precision import full_precision, wide
 from .recurrence import LOWEST, chunked, log_kept_between, recurrence, sums_between_chunks
 
 __all__ = [
@@ -25,29 +25,14 @@ __all__ = [
     "cross",
     "cross_weights",
     "empty_state",
-    "full_precision",
     "normalize",
     "read",
     "reference_causal",
     "reference_cross",
     "step",
     "summarize",
-    "wide",
     "with_factors",
 ]
-
-
-def full_precision(function):
-    """Automatic mixed precision does not reach into the function."""
-
-    @functools.wraps(function)
-    def without_autocast(*arguments, **options):
-        values = (*arguments, *options.values())
-        device = next(value.device for value in values if isinstance(value, Tensor))
-        with torch.autocast(device.type, enabled=False):
-            return function(*arguments, **options)
-
-    return without_autocast
 
 
 class State(NamedTuple):
@@ -184,9 +169,9 @@ def cross(
 ) -> Tensor:
     """Cross attention (eq. 5) in the order of multiplication that is cheaper for these shapes."""
     (length, features), (source_length, width) = phi_q.shape[-2:], v.shape[-2:]
-    through_state = (length + source_length) * features * width
-    through_scores = length * source_length * (features + width)
-    if through_state < through_scores:
+    through_sums = (length + source_length) * features * width
+    through_pairs = length * source_length * (features + width)
+    if through_sums < through_pairs:
         return read(phi_q, summarize(phi_k, v, padding), floor).to(v.dtype)
     dtype = v.dtype
     phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
@@ -220,8 +205,3 @@ def empty_state(phi_k: Tensor, v: Tensor, log_factor: Optional[Tensor] = None) -
     if log_factor is None:
         return state
     return ScaledState(*state, torch.full_like(wide(log_factor)[:, :, 0], LOWEST))
-
-
-def wide(x: Optional[Tensor]) -> Optional[Tensor]:
-    """x in float32, or in float64 where it is."""
-    return None if x is None else x.to(torch.promote_types(x.dtype, torch.float32))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .definition import DENOMINATOR_FLOOR, normalize
 from .encoding import Encoded
-from .linear_attention import full_precision, wide
+from .precision import full_precision, wide
 from .recurrence import (
     LOWEST,
     Recurrence,

@@ -3,7 +3,6 @@
 import logging
 from argparse import Namespace
 
-import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
@@ -15,6 +14,7 @@ from omegaconf import OmegaConf
 from .attention import CausalRFA, CrossRFA
 from .compat import rebuild_batches_each_epoch
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
+from .encoder import TransformerRFAEncoder
 from .encoding import FEATURE_MAPS
 from .random_matrices import MatrixPool
 
@@ -231,6 +231,10 @@ class TransformerRFAModel(TransformerModelBase):
                     logger.warning(f"--causal-attention softmax: --rfa-{flag} changes nothing")
         rebuild_batches_each_epoch(task)
         return super().build_model(cfg, task)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return TransformerRFAEncoder(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(cls, cfg, tgt_dict, embed_tokens):

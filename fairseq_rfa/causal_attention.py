@@ -8,11 +8,13 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from . import decoding_state, linear_attention, local_window
+from . import linear_attention, local_window
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
-from .decoding_state import DecodingState
+from .decoding_state import DecodingState, empty_state
 from .encoding import Directions
 from .local_window import WindowState
+from .precision import full_precision, wide
+from .recurrence import recurrence
 
 
 class CausalRFA(RandomFeatureAttention):
@@ -126,10 +128,27 @@ class CausalRFA(RandomFeatureAttention):
         phi, log_factor, _ = self.encode(both, directions, padding)
         phi_q, phi_k = phi.chunk(2)
         log_factor = None if log_factor is None else log_factor.chunk(2)[1]
+        return self._advance(phi_q, phi_k, v, gate_logits, log_factor, directions, state)
+
+    @full_precision
+    def _advance(
+        self,
+        phi_q: Tensor,
+        phi_k: Tensor,
+        v: Tensor,
+        gate_logits: Optional[Tensor],
+        log_factor: Optional[Tensor],
+        directions: Directions,
+        state: Optional[DecodingState],
+    ) -> Tuple[Tensor, DecodingState]:
+        gate_logits, log_factor, values = wide(gate_logits), wide(log_factor), wide(v)
         if state is None:
-            state = decoding_state.empty_state(phi_k, v, directions, gate_logits, log_factor)
-        out = decoding_state.step(phi_q, phi_k, v, state, gate_logits, self.floor, log_factor)
-        return out, state
+            has_factors = log_factor is not None
+            has_weights = has_factors or gate_logits is not None
+            state = empty_state(phi_k, values, directions, has_weights, has_factors)
+        flow = recurrence(gate_logits, log_factor, None, state.get("log_scale"))
+        state.append(phi_k, values, flow)
+        return state.read(phi_q, self.floor).to(v.dtype), state
 
     def _attend_with_window(
         self,

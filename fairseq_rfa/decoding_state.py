@@ -9,11 +9,10 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from .definition import DENOMINATOR_FLOOR, normalize
+from .definition import normalize
 from .encoding import Directions
 from .linear_attention import ScaledState, State
-from .precision import full_precision, wide
-from .recurrence import LOWEST, Recurrence, recurrence
+from .recurrence import LOWEST, Recurrence
 
 ROOM = 64
 
@@ -84,7 +83,7 @@ class DecodingState(dict):
         sums = State(self["vk"].transpose(-1, -2), self["ksum"])
         return ScaledState(*sums, self["log_scale"]) if "log_scale" in self else sums
 
-    def append(self, phi_k: Tensor, v: Tensor, flow: Optional[Recurrence]) -> None:
+    def append(self, phi_k: Tensor, v: Tensor, flow: Optional[Recurrence] = None) -> None:
         """One position: phi_k (B, H, 1, F), v (B, H, 1, d)."""
         if self.num_newest == (ROOM // 2 if self.has_older else ROOM):
             self._fold()
@@ -116,19 +115,18 @@ class DecodingState(dict):
     def reorder(self, new_order: Tensor) -> None:
         """Row i becomes the former row new_order[i]; only what is in use and changes is copied."""
         rows = self["ksum"].size(0)
-        if new_order.numel() == rows:
-            moved = (new_order != torch.arange(rows, device=new_order.device)).nonzero().squeeze(1)
-            if not moved.numel():
-                return
-            if 2 * moved.numel() <= rows and not torch.is_grad_enabled():
-                for name in self:
-                    used = self._used(name)
-                    used[moved] = used[new_order[moved]]
-                return
-        for name, x in self.items():
-            used = self._used(name)
-            self[name] = x.new_empty(new_order.numel(), *x.shape[1:])
-            self._used(name).copy_(used.index_select(0, new_order))
+        if new_order.numel() != rows or torch.is_grad_enabled():
+            for name, x in self.items():
+                used = self._used(name).index_select(0, new_order)
+                self[name] = x.new_empty(new_order.numel(), *x.shape[1:])
+                self._used(name).copy_(used)
+            return
+        moved = (new_order != torch.arange(rows, device=new_order.device)).nonzero().squeeze(1)
+        if moved.numel():
+            parents = new_order[moved]
+            for name in self:
+                used = self._used(name)
+                used.index_copy_(0, moved, used.index_select(0, parents))
 
     def _used(self, name: str) -> Tensor:
         if name in ("phi", "v", "log_weight"):
@@ -160,36 +158,15 @@ class DecodingState(dict):
         self.num_newest = 0
 
 
-@full_precision
-def step(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    state: DecodingState,
-    gate_logits: Optional[Tensor] = None,
-    floor: float = DENOMINATOR_FLOOR,
-    log_factor: Optional[Tensor] = None,
-) -> Tensor:
-    """The output of `linear_attention.step`; the state is updated in place."""
-    flow = recurrence(wide(gate_logits), wide(log_factor), None, state.get("log_scale"))
-    state.append(wide(phi_k), wide(v), flow)
-    return state.read(wide(phi_q), floor).to(v.dtype)
-
-
 def empty_state(
-    phi_k: Tensor,
-    v: Tensor,
-    directions: Directions,
-    gate_logits: Optional[Tensor],
-    log_factor: Optional[Tensor],
+    phi_k: Tensor, v: Tensor, directions: Directions, has_weights: bool, has_factors: bool
 ) -> DecodingState:
     """The state before the first position, for tensors like these."""
     batch, heads, _, features = phi_k.shape
     sums = State(
-        wide(phi_k).new_empty(batch, heads, v.size(-1), features).transpose(-1, -2),
-        wide(phi_k).new_empty(batch, heads, features),
+        phi_k.new_empty(batch, heads, v.size(-1), features).transpose(-1, -2),
+        phi_k.new_empty(batch, heads, features),
     )
-    if log_factor is not None:
-        sums = ScaledState(*sums, wide(log_factor).new_full((batch, heads), LOWEST))
-    has_weights = gate_logits is not None or log_factor is not None
+    if has_factors:
+        sums = ScaledState(*sums, phi_k.new_full((batch, heads), LOWEST))
     return DecodingState(sums, directions, has_weights, has_older=False)

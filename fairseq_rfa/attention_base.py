@@ -6,12 +6,11 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .definition import DENOMINATOR_FLOOR
+from .definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM
 from .encoding import FEATURE_MAPS, Directions, Encoded
 from .precision import wide
 from .random_matrices import MatrixPool
 
-SMALLEST_POSITIVE_SUM = 1e-30
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 DENOMINATOR_FLOOR = 0.1
+SMALLEST_POSITIVE_SUM = 1e-30
+"""The floor of weights that are never negative and kept in range: it only keeps gradients finite."""
 
 
 def normalize(numerator: Tensor, denominator: Tensor, floor: float) -> Tensor:

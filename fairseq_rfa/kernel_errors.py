@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import kernels, linear_attention
+from .definition import SMALLEST_POSITIVE_SUM
 from .encoding import FEATURE_MAPS, SMALLEST_NORM, Directions
 from .random_matrices import draw_phases, draw_pool
 
@@ -107,7 +108,7 @@ def estimated(
     """
     feature_map = FEATURE_MAPS[name]
     query, key = (
-        feature_map.encode(x, points.sigma, directions, padding, points.unnormalized)
+        feature_map.encode(x, points.sigma.squeeze(1), directions, padding, points.unnormalized)
         for x, padding in (
             (points.query, points.query_padding),
             (points.key, points.key_padding),
@@ -120,7 +121,7 @@ def estimated(
         kernel = kernel * log_factor.exp()
         phi_k = linear_attention.with_factors(phi_k, key.log_factor)
     if feature_map.exponential:
-        floor = torch.finfo(torch.float32).tiny
+        floor = SMALLEST_POSITIVE_SUM
     return Matrices(
         kernel,
         linear_attention.cross_weights(query.phi, phi_k, floor=floor),

@@ -4,35 +4,13 @@ import argparse
 from pathlib import Path
 
 from .linear_attention import DENOMINATOR_FLOOR
+from .program import Parser, positive_number
 from .random_matrices import LARGEST_SEED
 
 NAME = "kernel_study"
 DIRECTIONS = (16, 32, 64, 128, 256, 512, 1024)
 HEAD_DIM = 64
 NUM_SENTENCES = 16
-
-
-class Parser(argparse.ArgumentParser):
-    """An error takes one line, without the usage."""
-
-    def error(self, message):
-        self.exit(2, f"{NAME}: {message}\n")
-
-
-def positive_number(kind):
-    """A parser of numbers of a kind (int or float) that are finite and greater than 0."""
-
-    def parse(text):
-        try:
-            number = kind(text)
-        except ValueError:
-            number = None
-        if number is None or not 0 < number < float("inf"):
-            what = "a whole number from 1" if kind is int else "a number greater than 0"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-        return number
-
-    return parse
 
 
 def parse_arguments(arguments, description):

@@ -1,16 +1,12 @@
 """How the report of kernel_study reaches its reader: signature, table, files."""
 
-import json
-import os
 import platform
-import tempfile
 
 import numpy as np
 import torch
 
 from .kernel_errors import KERNELS
 from .kernel_inputs import DESCRIPTIONS
-from .kernel_options import NAME
 from .kernel_verdict import CLAIM_DIRECTIONS, CLAIM_ERROR, curves, sentence
 from .signature import commit, version
 
@@ -99,34 +95,3 @@ def _needed(case):
     if case["extrapolated"]:
         return f"about {float(format(case['directions_needed'], '.2g')):,.0f} (extrapolated)"
     return f"{case['directions_needed']:,}"
-
-
-def check_folder(out):
-    """Raises ValueError now, not after the work, where the results cannot be written."""
-    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise ValueError(f"cannot write to '{out}': '{nearest}' is no folder that can be written to")
-
-
-def write(report, out, plot):
-    """kernel_study.json and kernel_study.png in the folder out, both whole or neither.
-
-    Args:
-        plot: draws a report into a file.
-    """
-    missing = [folder for folder in (out, *out.absolute().parents) if not folder.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{NAME}.", dir=out) as unfinished:
-            files = [os.path.join(unfinished, f"{NAME}.{ending}") for ending in ("json", "png")]
-            with open(files[0], "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
-                file.write("\n")
-            plot(report, files[1])
-            for file in files:
-                os.replace(file, out / os.path.basename(file))
-    except BaseException:
-        for folder in missing:
-            if folder.exists():
-                folder.rmdir()
-        raise

@@ -11,33 +11,16 @@ their own: there is nothing that they would estimate, so they are not in the stu
 Writes kernel_study.json and kernel_study.png and prints a table and the verdict on a claim.
 """
 
-import logging
 import sys
-import time
-from contextlib import contextmanager
 
 import torch
-from tqdm import tqdm
 
 from . import kernel_errors, kernel_inputs, kernel_verdict
 from .kernel_options import HEAD_DIM, NAME, parse_arguments
-from .kernel_report import check_folder, signature, table, write
+from .kernel_report import signature, table
+from .program import check_folder, find_device, only_warnings, progress, write
 
 ROWS = {"independent": False, "orthogonal": True}
-SECONDS_BETWEEN_LINES = 10
-
-
-def find_device(name):
-    """Raises ValueError where torch has no such device, or one without float64."""
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError("use cpu or cuda")
-        torch.empty(1, device=device)
-    # torch built without CUDA answers with AssertionError.
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {name}: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def gather_inputs(options, device):
@@ -85,11 +68,13 @@ def measure(inputs, options, device):
     seeds = range(1, options.seeds + 1)
     found = {}
     cases = [(kind, sigma, seed) for kind in inputs for sigma in sigmas for seed in seeds]
-    for kind, sigma, seed in with_progress(cases):
-        points = inputs[kind](seed).prepared(device, sigma)
-        v = kernel_inputs.draw_values(seed, points)
-        for *case, errors in measure_once(points, v, numbers, seed, options.floor):
-            found.setdefault((kind, sigma, *case), []).append(errors)
+    with progress(NAME, len(cases), "draws") as advance:
+        for kind, sigma, seed in cases:
+            points = inputs[kind](seed).prepared(device, sigma)
+            v = kernel_inputs.draw_values(seed, points)
+            for *case, errors in measure_once(points, v, numbers, seed, options.floor):
+                found.setdefault((kind, sigma, *case), []).append(errors)
+            advance(f"{kind}, sigma {sigma:g}, seed {seed}")
     measurements, uniform = [], []
     for (kind, sigma, name, rows, number), repeated in found.items():
         entry = {"input": kind, "sigma": sigma, "map": name}
@@ -99,19 +84,6 @@ def measure(inputs, options, device):
         else:
             measurements.append({**entry, "rows": rows, "directions": number, **averages})
     return measurements, uniform
-
-
-def with_progress(cases):
-    """The cases, with a bar on stderr where it is a terminal, and with lines of a log elsewhere."""
-    started = reported = time.monotonic()
-    bar = tqdm(cases, desc=NAME, unit="draw", disable=not sys.stderr.isatty(), leave=False)
-    for done, case in enumerate(bar):
-        now = time.monotonic()
-        if bar.disable and now - reported >= SECONDS_BETWEEN_LINES:
-            reported = now
-            line = f"{NAME}: {done} of {len(cases)} draws, {now - started:.0f} s"
-            print(line, file=sys.stderr, flush=True)
-        yield case
 
 
 def study(options):
@@ -144,23 +116,12 @@ def main(arguments=None):
         with only_warnings():
             check_folder(options.out)
             report = study(options)
-            write(report, options.out, plot)
+            write(report, options.out, NAME, plot)
     except (OSError, ValueError) as error:
         sys.exit(f"{NAME}: {error}")
     except KeyboardInterrupt:
         sys.exit(f"{NAME}: interrupted, nothing is written")
     print(table(report))
-
-
-@contextmanager
-def only_warnings():
-    """fairseq has every library tell its smallest doings on stderr."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ SCRIPTS = [
     "recipes/score.sh",
     "recipes/multi30k.sh",
     "recipes/ablation.sh",
+    "recipes/decode-benchmark.sh",
     "recipes/quickstart.sh",
 ]
 SMALL = "--cpu --encoder-layers 1 --decoder-layers 1 --max-tokens 400 --warmup-updates 4".split()

@@ -68,7 +68,9 @@ def draw_bars(axes, runs):
         complete = run["status"] == "complete"
         axes.barh(row, perplexity if complete else 0, color=COLOURS[study])
         text = f" {perplexity:.2f}" if complete else f" {run['status']} ({perplexity:.0f})"
-        axes.text(perplexity if complete else 0, row, text, va="center", fontsize=9)
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        position = perplexity if complete else 0
+        axes.annotate(text, (position, row), (4, 0), textcoords="offset points", va="center", fontsize=9, bbox=box)
     draw_softmax(runs, axes.axvline)
     for study in dict.fromkeys(run["study"] for _, run in bars):
         label = "default" if study == "baselines" else study

@@ -4,7 +4,7 @@ To add a position to S and z at each step would read and write all of S. So posi
 in room for a fixed number of them, and enter the sums together. The output is the same up to rounding.
 """
 
-from typing import Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -69,6 +69,8 @@ class DecodingState(dict):
         self.directions = directions
         self.has_older = has_older
         self.num_newest = 0
+        # Where rows are copied to when they change their order: new memory is slower than old.
+        self.spare: Dict[str, Tensor] = {}
         batch, heads, features, width = state.kv.shape
         self["phi"] = state.kv.new_empty(batch, heads, ROOM, features)
         self["v"] = state.kv.new_empty(batch, heads, ROOM, width)
@@ -114,19 +116,26 @@ class DecodingState(dict):
 
     def reorder(self, new_order: Tensor) -> None:
         """Row i becomes the former row new_order[i]; only what is in use and changes is copied."""
-        rows = self["ksum"].size(0)
-        if new_order.numel() != rows or torch.is_grad_enabled():
-            for name, x in self.items():
-                used = self._used(name).index_select(0, new_order)
-                self[name] = x.new_empty(new_order.numel(), *x.shape[1:])
-                self._used(name).copy_(used)
-            return
-        moved = (new_order != torch.arange(rows, device=new_order.device)).nonzero().squeeze(1)
-        if moved.numel():
-            parents = new_order[moved]
-            for name in self:
-                used = self._used(name)
-                used.index_copy_(0, moved, used.index_select(0, parents))
+        rows, new_rows = self["ksum"].size(0), new_order.numel()
+        if new_rows == rows:
+            moved = (new_order != torch.arange(rows, device=new_order.device)).nonzero().squeeze(1)
+            if not moved.numel():
+                return
+            if 4 * moved.numel() < rows and not torch.is_grad_enabled():
+                parents = new_order[moved]
+                for name in self:
+                    used = self._used(name)
+                    used.index_copy_(0, moved, used.index_select(0, parents))
+                return
+        for name, x in self.items():
+            used, spare = self._used(name), self.spare.pop(name, None)
+            if spare is None or spare.size(0) < new_rows or torch.is_grad_enabled():
+                spare = x.new_empty(new_rows, *x.shape[1:])
+            self[name], self.spare[name] = spare[:new_rows], x
+            if torch.is_grad_enabled():
+                self._used(name).copy_(used.index_select(0, new_order))
+            else:
+                torch.index_select(used, 0, new_order, out=self._used(name))
 
     def _used(self, name: str) -> Tensor:
         if name in ("phi", "v", "log_weight"):

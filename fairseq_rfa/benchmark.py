@@ -22,7 +22,15 @@ from .benchmark_memory import COMMANDS, peak_memory
 from .benchmark_models import DTYPES, MODELS
 from .benchmark_options import NAME, parse_arguments
 from .benchmark_report import signature, signature_line, table
-from .program import check_folder, find_device, only_warnings, progress, write
+from .program import (
+    check_folder,
+    errors_in_one_line,
+    find_device,
+    load_plot,
+    only_warnings,
+    progress,
+    write,
+)
 
 
 
@@ -103,23 +111,13 @@ def study(options):
 def main(arguments=None):
     with only_warnings():
         options = parse_arguments(arguments, description=__doc__)
-        try:
-            from .benchmark_plot import plot
-        except ImportError as error:
-            sys.exit(f"{NAME}: {error}; run: pip install 'fairseq-rfa[recipes]'")
+        plot = load_plot(NAME, "benchmark_plot")
         if options.threads:
             torch.set_num_threads(options.threads)
-        try:
+        with errors_in_one_line(NAME, sizes="--lengths"):
             check_folder(options.out)
             report = study(options)
             write(report, options.out, options.command, plot)
-        except (OSError, ValueError, FloatingPointError) as error:
-            sys.exit(f"{NAME}: {error}")
-        except torch.OutOfMemoryError as error:
-            reason = str(error).splitlines()[0]
-            sys.exit(f"{NAME}: {reason}; use smaller --lengths")
-        except KeyboardInterrupt:
-            sys.exit(f"{NAME}: interrupted, nothing is written")
     print(table(report))
 
 

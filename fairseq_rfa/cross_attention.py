@@ -10,8 +10,8 @@ from torch import Tensor
 from . import linear_attention
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
 from .decoding_state import read_pairs, read_sums
+from .definition import normalize
 from .encoding import Directions
-from .linear_attention import normalize
 from .precision import full_precision, wide
 
 
@@ -59,7 +59,9 @@ class CrossRFA(RandomFeatureAttention):
         if incremental_state is None:
             out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor)
         else:
-            source = self._source(key, key_padding_mask, directions, incremental_state)
+            if not source:
+                source = self._new_source(key, key_padding_mask, directions)
+                self._set_input_buffer(incremental_state, source)
             out = self._read(phi_q, source)
 
         weights = None
@@ -91,16 +93,9 @@ class CrossRFA(RandomFeatureAttention):
             phi_k = linear_attention.with_factors(phi_k, log_factor)
         return phi_k, self.split_heads(self.v_proj(key))
 
-    def _source(
-        self,
-        key: Tensor,
-        padding: Optional[Tensor],
-        directions: Directions,
-        incremental_state: IncrementalState,
+    def _new_source(
+        self, key: Tensor, padding: Optional[Tensor], directions: Directions
     ) -> "Source":
-        source = self._get_input_buffer(incremental_state)
-        if source:
-            return source
         # The beam size is a wish of the last generator that had one; the rows themselves decide.
         beams = self.beam_size
         if not _equal_in_groups(key, beams, dim=1) or (
@@ -115,9 +110,7 @@ class CrossRFA(RandomFeatureAttention):
         else:
             kv, ksum = linear_attention.summarize(phi_k, v)
             tensors = {"vk": kv.transpose(-1, -2).contiguous(), "ksum": ksum}
-        source = Source(tensors, beams, directions)
-        self._set_input_buffer(incremental_state, source)
-        return source
+        return Source(tensors, beams, directions)
 
     @full_precision
     def _read(self, phi_q: Tensor, source: "Source") -> Tensor:

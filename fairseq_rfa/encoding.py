@@ -100,7 +100,7 @@ class Gaussian(FeatureMap):
 
     def features(self, x, sigma, directions, padding, unnormalized):
         phi = feature_maps.gaussian(x, directions.w, padding)
-        return phi, half_squared_norm(_scaled(x, sigma)) if unnormalized else None
+        return phi, _log_gaussian_factor(x, sigma) if unnormalized else None
 
 
 class Cosine(FeatureMap):
@@ -111,7 +111,7 @@ class Cosine(FeatureMap):
 
     def features(self, x, sigma, directions, padding, unnormalized):
         phi = _blank(feature_maps.cosine(x, *directions), padding)
-        return phi, half_squared_norm(_scaled(x, sigma)) if unnormalized else None
+        return phi, _log_gaussian_factor(x, sigma) if unnormalized else None
 
 
 class Arccos(FeatureMap):
@@ -167,6 +167,11 @@ class Learned(FeatureMap):
 def _scaled(x: Tensor, sigma: Tensor) -> Tensor:
     """σ∘x"""
     return x * sigma.unsqueeze(1).to(x.dtype)
+
+
+def _log_gaussian_factor(x: Tensor, sigma: Tensor) -> Tensor:
+    """‖σ∘x‖²/2, the logarithm of C"""
+    return half_squared_norm(_scaled(x, sigma))
 
 
 def _blank(phi: Tensor, padding: Optional[Tensor]) -> Tensor:

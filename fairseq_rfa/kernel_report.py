@@ -1,4 +1,4 @@
-"""How the report of kernel_study reaches its reader: signature, table, files."""
+"""How the report of kernel_study reaches its reader: signature and table."""
 
 import platform
 

@@ -11,14 +11,20 @@ their own: there is nothing that they would estimate, so they are not in the stu
 Writes kernel_study.json and kernel_study.png and prints a table and the verdict on a claim.
 """
 
-import sys
-
 import torch
 
 from . import kernel_errors, kernel_inputs, kernel_verdict
 from .kernel_options import HEAD_DIM, NAME, parse_arguments
 from .kernel_report import signature, table
-from .program import check_folder, find_device, only_warnings, progress, write
+from .program import (
+    check_folder,
+    errors_in_one_line,
+    find_device,
+    load_plot,
+    only_warnings,
+    progress,
+    write,
+)
 
 ROWS = {"independent": False, "orthogonal": True}
 
@@ -107,20 +113,11 @@ def main(arguments=None):
     options = parse_arguments(arguments, description=__doc__)
     if options.threads:
         torch.set_num_threads(options.threads)
-    try:
-        with only_warnings():
-            from .kernel_plot import plot
-    except ImportError as error:
-        sys.exit(f"{NAME}: {error}; run: pip install 'fairseq-rfa[recipes]'")
-    try:
-        with only_warnings():
-            check_folder(options.out)
-            report = study(options)
-            write(report, options.out, NAME, plot)
-    except (OSError, ValueError) as error:
-        sys.exit(f"{NAME}: {error}")
-    except KeyboardInterrupt:
-        sys.exit(f"{NAME}: interrupted, nothing is written")
+    with only_warnings(), errors_in_one_line(NAME, sizes="--positions"):
+        plot = load_plot(NAME, "kernel_plot")
+        check_folder(options.out)
+        report = study(options)
+        write(report, options.out, NAME, plot)
     print(table(report))
 
 

@@ -17,6 +17,7 @@ from .recurrence import (
     LOWEST,
     Recurrence,
     chunked,
+    extended,
     log_kept_between,
     log_kept_to_end,
     recurrence,
@@ -159,9 +160,9 @@ def _older_and_newest(
     """
     phi_q, point_q = chunked(phi_q, num_chunks), chunked(point_q, num_chunks)
     chunk_length = phi_q.size(3)
-    missing = window + num_chunks * chunk_length - log_keep.size(2)
-    keys = Keys(*(_extended(x, missing) for x in keys))
-    log_keep = _extended(log_keep, missing)
+    length = window + num_chunks * chunk_length
+    keys = Keys(*(extended(x, length) for x in keys))
+    log_keep = extended(log_keep, length)
 
     def older(x):
         return x[:, :, : num_chunks * chunk_length].unflatten(2, (num_chunks, chunk_length))
@@ -226,8 +227,3 @@ def _take(x: Tensor, positions: Tensor) -> Tensor:
     """x (B, H, T, …) at positions (B, P) → (B, H, P, …)"""
     positions = positions[(slice(None), None, slice(None)) + (None,) * (x.dim() - 3)]
     return x.gather(2, positions.expand(*x.shape[:2], -1, *x.shape[3:]))
-
-
-def _extended(x: Tensor, missing: int) -> Tensor:
-    """x (B, H, T, …) with zeros for further positions, which nobody reads."""
-    return torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)

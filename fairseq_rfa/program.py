@@ -1,6 +1,7 @@
 """What the programs of this package share: options, quiet libraries, results that are written whole."""
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -89,6 +90,31 @@ def only_warnings():
         yield
     finally:
         logging.disable(before)
+
+
+def load_plot(name, module):
+    """The function plot of a module of this package; exits where matplotlib is missing."""
+    try:
+        return importlib.import_module(f".{module}", __package__).plot
+    except ImportError as error:
+        sys.exit(f"{name}: {error}; run: pip install 'fairseq-rfa[recipes]'")
+
+
+@contextmanager
+def errors_in_one_line(name, sizes):
+    """Exits with one line for what a user can mend.
+
+    Args:
+        sizes: the option that makes less work for the memory.
+    """
+    try:
+        yield
+    except (OSError, ValueError, FloatingPointError) as error:
+        sys.exit(f"{name}: {error}")
+    except torch.OutOfMemoryError as error:
+        sys.exit(f"{name}: {str(error).splitlines()[0]}; use smaller {sizes}")
+    except KeyboardInterrupt:
+        sys.exit(f"{name}: interrupted, nothing is written")
 
 
 def write(report, out, name, plot):

@@ -81,10 +81,15 @@ def log_kept_to_end(log_keep: Tensor) -> Tensor:
 def chunked(x: Tensor, num_chunks: int) -> Tensor:
     """(B, H, N, …) → (B, H, chunks, C, …) with chunks of equal length, the last one filled up with zeros."""
     chunk_length = max(1, -(-x.size(2) // num_chunks))
-    missing = num_chunks * chunk_length - x.size(2)
-    if missing:
-        x = torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
-    return x.unflatten(2, (num_chunks, chunk_length))
+    return extended(x, num_chunks * chunk_length).unflatten(2, (num_chunks, chunk_length))
+
+
+def extended(x: Tensor, length: int) -> Tensor:
+    """x (B, H, N, …) with zeros for the positions from N up to the length."""
+    missing = length - x.size(2)
+    if not missing:
+        return x
+    return torch.cat([x, x.new_zeros(*x.shape[:2], missing, *x.shape[3:])], dim=2)
 
 
 def sums_between_chunks(

@@ -36,3 +36,10 @@ def checkpoint(data, tmp_path_factory):
     path = train_here(elsewhere, folder, *flags, architecture="transformer_rfa_tiny_gate")
     shutil.rmtree(elsewhere)
     return path
+
+
+@pytest.fixture
+def without_gradients():
+    """As when decoding; states are then updated in place."""
+    with torch.no_grad():
+        yield

@@ -193,3 +193,8 @@ def call(module, length=9, rows=3, source_length=7, dtype=torch.float64, **optio
         return module(query, query, query, **options)[0]
     key = random_tensor(source_length, rows, 24, seed=2, dtype=dtype)
     return module(query, key, key, **options)[0]
+
+
+def state_of(module, incremental_state):
+    """The tensors that a module keeps between calls, by name."""
+    return module._get_input_buffer(incremental_state)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -40,6 +42,15 @@ def refused(script, *arguments, **options):
     assert result.returncode != 0
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     return result.stderr
+
+
+def refused_by(main, capsys, *arguments):
+    """The one line of a refusal of a program that is called in this process."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    text = stop.value.code if isinstance(stop.value.code, str) else capsys.readouterr().err
+    assert stop.value.code and len(text.strip().splitlines()) == 1, text
+    return text
 
 
 def files_below(folder):

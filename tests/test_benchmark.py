@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from scripts import refused_by
 
 from fairseq_rfa import benchmark, benchmark_decode, benchmark_plot
 from fairseq_rfa.benchmark_memory import measure_here
@@ -128,15 +129,6 @@ def test_variants_are_decoded_and_a_table_is_printed(tmp_path, capsys, monkeypat
     assert signature == report["signature_line"]
 
 
-def refusal(capsys, *arguments):
-    """The one line of a refusal, after that which says what was checked."""
-    with pytest.raises(SystemExit) as stop:
-        benchmark.main([str(argument) for argument in arguments])
-    text = stop.value.code if isinstance(stop.value.code, str) else capsys.readouterr().err
-    assert stop.value.code and len(text.strip().splitlines()) == 1, text
-    return text
-
-
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -157,20 +149,20 @@ def refusal(capsys, *arguments):
 )
 def test_bad_options_are_refused_in_one_line(capsys, tmp_path, arguments, said):
     out = ["--out", tmp_path / "out"] if arguments else []
-    assert said in refusal(capsys, *arguments, *out)
+    assert said in refused_by(benchmark.main, capsys, *arguments, *out)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_absent_cuda_is_refused(capsys, tmp_path):
-    said = refusal(capsys, "decode", "--device", "cuda", "--out", tmp_path / "out")
+    said = refused_by(benchmark.main, capsys, "decode", "--device", "cuda", "--out", tmp_path / "out")
     assert "--device cuda" in said and "use --device cpu" in said
 
 
 def test_missing_matplotlib_names_the_remedy(capsys, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "fairseq_rfa.benchmark_plot", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = refusal(capsys, "decode", "--out", tmp_path / "out")
+    said = refused_by(benchmark.main, capsys, "decode", "--out", tmp_path / "out")
     assert "matplotlib" in said and "pip install 'fairseq-rfa[recipes]'" in said
 
 
@@ -183,7 +175,7 @@ def test_a_model_that_decodes_otherwise_with_its_state_is_not_timed(capsys, monk
 
     monkeypatch.setattr(TransformerRFADecoder, "extract_features", wrong)
     monkeypatch.delattr(benchmark_decode, "in_turn")
-    said = refusal(capsys, "decode", *TINY, *ONCE, "--out", tmp_path / "out")
+    said = refused_by(benchmark.main, capsys, "decode", *TINY, *ONCE, "--out", tmp_path / "out")
     assert "rfa: cached and uncached decoding differ by 1.0e-02" in said and "more than 0.001" in said
     assert not list(tmp_path.iterdir())
 
@@ -195,8 +187,8 @@ def test_a_failure_leaves_earlier_results_and_nothing_of_its_own(capsys, monkeyp
 
     monkeypatch.setattr(benchmark_plot, "plot", fail)
     monkeypatch.setattr(benchmark, "study", lambda options: decoded)
-    assert "no space left" in refusal(capsys, "decode", "--out", tmp_path / "new" / "out")
+    assert "no space left" in refused_by(benchmark.main, capsys, "decode", "--out", tmp_path / "new" / "out")
     assert not list(tmp_path.iterdir())
     (tmp_path / "decode.json").write_text("earlier")
-    refusal(capsys, "decode", "--out", tmp_path)
+    refused_by(benchmark.main, capsys, "decode", "--out", tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["earlier"]

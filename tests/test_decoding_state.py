@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from helpers import largest_difference, make_causal, random_generator, random_tensor
+from helpers import largest_difference, make_causal, random_generator, random_tensor, state_of
 
 from fairseq_rfa.decoding_state import ROOM
 
+pytestmark = pytest.mark.usefixtures("without_gradients")
 DOUBLE = 1e-10  # float64: rounding of a few hundred products
 each_kind = pytest.mark.parametrize(
     "make",
@@ -19,16 +20,6 @@ each_kind = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def without_gradients():
-    with torch.no_grad():
-        yield
-
-
-def _state(module, incremental_state):
-    return module._get_input_buffer(incremental_state)
-
-
 def _search(module, orders, rows):
     """Decode one position after each order; every output is compared with that of the whole prefix."""
     incremental_state, newest = {}, []
@@ -40,7 +31,7 @@ def _search(module, orders, rows):
         prefix = torch.cat([prefix[:, order], new])
         out, _ = module(new, incremental_state=incremental_state)
         assert largest_difference(out, module(prefix)[0][-1:]) < DOUBLE
-        newest.append(_state(module, incremental_state).num_newest)
+        newest.append(state_of(module, incremental_state).num_newest)
     return newest
 
 
@@ -77,6 +68,6 @@ def test_size_is_fixed_from_the_first_step_on(make):
     module, incremental_state, sizes = make(), {}, set()
     for step in range(2 * ROOM):
         module(random_tensor(1, 4, 32, seed=step), incremental_state=incremental_state)
-        state = _state(module, incremental_state)
+        state = state_of(module, incremental_state)
         sizes.add(tuple(x.untyped_storage().nbytes() for x in state.values()))
     assert len(sizes) == 1

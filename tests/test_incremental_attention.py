@@ -9,21 +9,12 @@ from helpers import (
     padding_mask,
     random_generator,
     random_tensor,
+    state_of,
 )
 
 with_and_without_gate = pytest.mark.parametrize("gate", [False, True], ids=["plain", "gate"])
+pytestmark = pytest.mark.usefixtures("without_gradients")
 DOUBLE = 1e-10  # float64: rounding of a few hundred products
-
-
-@pytest.fixture(autouse=True)
-def without_gradients():
-    """As when decoding; the state is then updated in place."""
-    with torch.no_grad():
-        yield
-
-
-def _state(module, incremental_state):
-    return module._get_input_buffer(incremental_state)
 
 
 def _in_pieces(module, x, ends, padding=None):
@@ -71,7 +62,7 @@ def test_causal_state_does_not_grow(gate):
         x = random_tensor(length, 2, 32)
         module(x, incremental_state=incremental_state)
         module(x[:1], incremental_state=incremental_state)
-        state = _state(module, incremental_state)
+        state = state_of(module, incremental_state)
         sizes.add(tuple((x.shape, x.untyped_storage().nbytes()) for x in state.values()))
     assert len(sizes) == 1
 
@@ -96,7 +87,7 @@ def test_causal_reordered_is_recomputed(gate, pieces):
 
 
 def _addresses(module, incremental_state):
-    return [x.data_ptr() for x in _state(module, incremental_state).values()]
+    return [x.data_ptr() for x in state_of(module, incremental_state).values()]
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -116,7 +107,7 @@ def test_reordering_before_the_first_call_does_nothing():
     for module in (make_causal(), make_cross()):
         incremental_state = {}
         module.reorder_incremental_state(incremental_state, torch.tensor([1, 0]))
-        assert not _state(module, incremental_state)
+        assert not state_of(module, incremental_state)
 
 
 def _cross_equals_recomputed(module, key, padding, orders, length=1, rows_of_state=None):
@@ -133,7 +124,7 @@ def _cross_equals_recomputed(module, key, padding, orders, length=1, rows_of_sta
         assert largest_difference(out, expected) < DOUBLE
         assert largest_difference(weights, expected_weights) < DOUBLE
         if rows_of_state is not None:
-            state = _state(module, incremental_state)
+            state = state_of(module, incremental_state)
             assert {x.size(0) for x in state.values()} == {rows_of_state[step]}
 
 

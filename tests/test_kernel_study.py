@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from scripts import refused_by
 from tiny_data import ROOT, command
 
 from fairseq_rfa import kernel_plot, kernel_study, kernel_verdict
@@ -116,15 +117,6 @@ def test_same_seeds_give_the_same_numbers_and_the_verdict_is_printed(tmp_path, c
     assert "clustered, sigma 2" in printed and "256 directions were not measured" in printed
 
 
-def refusal(capsys, *arguments):
-    """The one line of a refusal."""
-    with pytest.raises(SystemExit) as stop:
-        kernel_study.main([str(argument) for argument in arguments])
-    text = stop.value.code if isinstance(stop.value.code, str) else capsys.readouterr().err
-    assert stop.value.code and len(text.strip().splitlines()) == 1, text
-    return text
-
-
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -141,7 +133,7 @@ def refusal(capsys, *arguments):
     ],
 )
 def test_bad_options_are_refused_in_one_line(capsys, tmp_path, arguments, said):
-    assert said in refusal(capsys, *arguments, "--out", tmp_path / "out")
+    assert said in refused_by(kernel_study.main, capsys, *arguments, "--out", tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -149,13 +141,13 @@ def test_a_file_in_place_of_the_folder_is_refused_before_the_work(capsys, tmp_pa
     monkeypatch.delattr(kernel_study, "study")
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert "cannot write" in refusal(capsys, *TINY, "--out", out)
+        assert "cannot write" in refused_by(kernel_study.main, capsys, *TINY, "--out", out)
 
 
 def test_missing_matplotlib_names_the_remedy(capsys, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "fairseq_rfa.kernel_plot", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = refusal(capsys, *TINY, "--out", tmp_path / "out")
+    said = refused_by(kernel_study.main, capsys, *TINY, "--out", tmp_path / "out")
     assert "matplotlib" in said and "pip install 'fairseq-rfa[recipes]'" in said
     assert not list(tmp_path.iterdir())
 
@@ -166,15 +158,15 @@ def test_a_failure_leaves_earlier_results_and_nothing_of_its_own(capsys, monkeyp
         raise OSError("no space left")
 
     monkeypatch.setattr(kernel_plot, "plot", fail)
-    assert "no space left" in refusal(capsys, *TINY, "--out", tmp_path / "new" / "out")
+    assert "no space left" in refused_by(kernel_study.main, capsys, *TINY, "--out", tmp_path / "new" / "out")
     assert not list(tmp_path.iterdir())
     (tmp_path / "kernel_study.json").write_text("earlier")
-    refusal(capsys, *TINY, "--out", tmp_path)
+    refused_by(kernel_study.main, capsys, *TINY, "--out", tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["earlier"]
 
 
 def test_numbers_out_of_range_are_refused(capsys, tmp_path):
-    said = refusal(capsys, *TINY, "--sigma", "1e3", "--out", tmp_path / "out")
+    said = refused_by(kernel_study.main, capsys, *TINY, "--sigma", "1e3", "--out", tmp_path / "out")
     assert "use a smaller --sigma" in said
     assert not list(tmp_path.iterdir())
 
@@ -200,7 +192,7 @@ def test_what_cannot_be_read_is_said_in_one_line(checkpoint, data, tmp_path, cap
         checkpoint.write_bytes(b"no checkpoint")
     subset = "absent" if wrong == "subset" else "valid"
     arguments = ["--checkpoint", checkpoint, "--data", data, "--subset", subset]
-    assert "cannot load" in refusal(capsys, *arguments, "--out", tmp_path / "out")
+    assert "cannot load" in refused_by(kernel_study.main, capsys, *arguments, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM
 from .encoding import FEATURE_MAPS, Directions, Encoded
+from .few_rows import project
 from .precision import wide
 from .random_matrices import MatrixPool
 
@@ -97,7 +98,16 @@ class RandomFeatureAttention(MultiheadAttention):
             padding: (B, positions); makes keys there add nothing to any sum.
             role: "query" or "key" if the points of the exact kernel are wanted.
         """
-        x = self.split_heads(wide(x))
+        return self.encode_heads(self.split_heads(wide(x)), directions, padding, role)
+
+    def encode_heads(
+        self,
+        x: Tensor,
+        directions: Directions,
+        padding: Optional[Tensor] = None,
+        role: Optional[str] = None,
+    ) -> Encoded:
+        """The same of x (B, H, positions, d) in float32 or wider."""
         padding = None if padding is None else padding.unsqueeze(1)
         return self.feature_map.encode(
             x, self.sigma, directions, padding, self.unnormalized, role
@@ -110,7 +120,7 @@ class RandomFeatureAttention(MultiheadAttention):
     def join_heads(self, x: Tensor) -> Tensor:
         """(B, H, positions, d) → (positions, B, embed_dim), through the output projection."""
         x = x.permute(2, 0, 1, 3).flatten(2)
-        return self.out_proj(x.to(self.out_proj.weight.dtype))
+        return project(self.out_proj, x.to(self.out_proj.weight.dtype))
 
 
 def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
@@ -121,9 +131,14 @@ def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optiona
     return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
 
 
+def is_identity(new_order: Tensor, rows: int) -> bool:
+    return new_order.numel() == rows and torch.equal(
+        new_order, torch.arange(rows, device=new_order.device)
+    )
+
+
 def reordered(state: Dict[str, Tensor], new_order: Tensor) -> Dict[str, Tensor]:
     """The state whose row i is the former row new_order[i]; the identity copies nothing."""
-    rows = next(iter(state.values())).size(0)
-    if torch.equal(new_order, torch.arange(rows, device=new_order.device)):
+    if is_identity(new_order, next(iter(state.values())).size(0)):
         return state
     return {name: x.index_select(0, new_order) for name, x in state.items()}

@@ -6,12 +6,14 @@ The module sees (positions, B, embed_dim), the algebra of `linear_attention` see
 from typing import Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import linear_attention, local_window
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
 from .decoding_state import DecodingState, empty_state
 from .encoding import Directions
+from .few_rows import Projection, project
 from .local_window import WindowState
 from .precision import full_precision, wide
 from .recurrence import recurrence
@@ -69,7 +71,6 @@ class CausalRFA(RandomFeatureAttention):
             incremental_state: the positions follow those of earlier calls.
         """
         query, padding = blank_padding(query, key_padding_mask)
-        v = self.split_heads(self.v_proj(query))
         gate_logits = None
         if self.gate_proj is not None:
             gate_logits = self.gate_proj(query).permute(1, 2, 0)
@@ -77,7 +78,7 @@ class CausalRFA(RandomFeatureAttention):
                 gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
 
         attend = self._attend_with_window if self.local_window else self._attend
-        out, state = attend(query, v, gate_logits, padding, incremental_state)
+        out, state = attend(query, gate_logits, padding, incremental_state)
         if incremental_state is not None:
             self._set_input_buffer(incremental_state, state)
         return self.join_heads(out), None
@@ -85,23 +86,22 @@ class CausalRFA(RandomFeatureAttention):
     def _attend(
         self,
         query: Tensor,
-        v: Tensor,
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         incremental_state: IncrementalState,
     ) -> Tuple[Tensor, Optional[DecodingState]]:
         state = self._get_state(incremental_state)
-        directions = self.directions() if state is None else state.directions
         if incremental_state is not None and query.size(0) == 1 and not torch.is_grad_enabled():
-            return self._step(query, v, gate_logits, padding, directions, state)
+            return self._step(query.squeeze(0), gate_logits, padding, state)
+        directions = self.directions() if state is None else state.directions
         phi_q = self.encode(self.q_proj(query), directions).phi
         phi_k, log_factor, _ = self.encode(self.k_proj(query), directions, padding)
         out, sums = linear_attention.causal(
             phi_q,
             phi_k,
-            v,
+            self.split_heads(self.v_proj(query)),
             gate_logits,
-            state=None if state is None else state.sums(),
+            state=None if state is None else state.totals(),
             chunk_size=self.chunk_size,
             floor=self.floor,
             need_state=incremental_state is not None,
@@ -115,45 +115,52 @@ class CausalRFA(RandomFeatureAttention):
     def _step(
         self,
         query: Tensor,
-        v: Tensor,
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
-        directions: Directions,
         state: Optional[DecodingState],
     ) -> Tuple[Tensor, DecodingState]:
-        """One position, with one call for the features of query and key."""
-        both = torch.cat([self.q_proj(query), self.k_proj(query)], dim=1)
+        """One position (B, embed_dim): query and key are encoded as if they were two positions."""
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        if state is None:
+            directions, projection = self.directions(), Projection.of(*layers)
+        else:
+            directions, projection = state.directions, state.projection
+        if projection is None:
+            x = torch.cat([project(layer, query) for layer in layers], dim=1)
+        else:
+            x = projection(query)
+        x = wide(x.unflatten(1, (3, self.num_heads, self.head_dim)).transpose(1, 2))
         if padding is not None:
-            padding = torch.cat([torch.zeros_like(padding), padding])
-        phi, log_factor, _ = self.encode(both, directions, padding)
-        phi_q, phi_k = phi.chunk(2)
-        log_factor = None if log_factor is None else log_factor.chunk(2)[1]
-        return self._advance(phi_q, phi_k, v, gate_logits, log_factor, directions, state)
+            padding = F.pad(padding, (1, 0))
+        phi, log_factor, _ = self.encode_heads(x[:, :, :2], directions, padding)
+        log_factor = None if log_factor is None else log_factor[:, :, 1:]
+        out, state = self._advance(phi, x[:, :, 2:], gate_logits, log_factor, directions, state)
+        state.projection = projection
+        return out, state
 
     @full_precision
     def _advance(
         self,
-        phi_q: Tensor,
-        phi_k: Tensor,
+        phi: Tensor,
         v: Tensor,
         gate_logits: Optional[Tensor],
         log_factor: Optional[Tensor],
         directions: Directions,
         state: Optional[DecodingState],
     ) -> Tuple[Tensor, DecodingState]:
-        gate_logits, log_factor, values = wide(gate_logits), wide(log_factor), wide(v)
+        phi_q, phi_k = phi.split(1, dim=2)
+        gate_logits, log_factor = wide(gate_logits), wide(log_factor)
         if state is None:
             has_factors = log_factor is not None
             has_weights = has_factors or gate_logits is not None
-            state = empty_state(phi_k, values, directions, has_weights, has_factors)
+            state = empty_state(phi_k, v, directions, has_weights, has_factors)
         flow = recurrence(gate_logits, log_factor, None, state.get("log_scale"))
-        state.append(phi_k, values, flow)
-        return state.read(phi_q, self.floor).to(v.dtype), state
+        state.append(phi_k, v, flow)
+        return state.read(phi_q, self.floor), state
 
     def _attend_with_window(
         self,
         query: Tensor,
-        v: Tensor,
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         incremental_state: IncrementalState,
@@ -163,7 +170,7 @@ class CausalRFA(RandomFeatureAttention):
         out, state = local_window.causal(
             self.encode(self.q_proj(query), directions, role="query"),
             self.encode(self.k_proj(query), directions, padding, role="key"),
-            v,
+            self.split_heads(self.v_proj(query)),
             self.feature_map.kernel,
             self.local_window,
             exponential=self.feature_map.exponential,

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from . import linear_attention
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
-from .decoding_state import read_pairs, read_sums
-from .definition import normalize
+from .decoding_state import divide, read_pairs, read_sums, with_one
 from .encoding import Directions
+from .few_rows import project
 from .precision import full_precision, wide
 
 
@@ -53,7 +53,7 @@ class CrossRFA(RandomFeatureAttention):
         need_weights = need_weights or need_head_weights
         source = self._get_input_buffer(incremental_state)
         directions = source.directions if source else self.directions()
-        phi_q = self.encode(self.q_proj(query), directions).phi
+        phi_q = self.encode(project(self.q_proj, query), directions).phi
         if incremental_state is None or need_weights:
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
@@ -105,11 +105,11 @@ class CrossRFA(RandomFeatureAttention):
         key, padding = key[:, ::beams], None if padding is None else padding[::beams]
         phi_k, v = self._source_features(key, padding, directions)
         (source_length, width), features = v.shape[-2:], phi_k.size(-1)
+        values = with_one(wide(v))
         if source_length * (features + width) <= features * width:
-            tensors = {"phi": wide(phi_k).contiguous(), "v": wide(v).contiguous()}
+            tensors = {"phi": wide(phi_k).contiguous(), "values": values}
         else:
-            kv, ksum = linear_attention.summarize(phi_k, v)
-            tensors = {"vk": kv.transpose(-1, -2).contiguous(), "ksum": ksum}
+            tensors = {"sums": values.transpose(-1, -2) @ wide(phi_k)}
         return Source(tensors, beams, directions)
 
     @full_precision
@@ -120,10 +120,10 @@ class CrossRFA(RandomFeatureAttention):
         if beams > 1:
             phi_q = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
         if "phi" in source:
-            numerator, denominator = read_pairs(phi_q, source["phi"], source["v"])
+            result = read_pairs(phi_q, source["phi"], source["values"])
         else:
-            numerator, denominator = read_sums(phi_q, source["vk"], source["ksum"])
-        out = normalize(numerator, denominator, self.floor)
+            result = read_sums(phi_q, source["sums"])
+        out = divide(result, self.floor)
         if beams > 1:
             out = out.unflatten(2, (beams, length)).transpose(1, 2).flatten(0, 1)
         return out
@@ -132,8 +132,8 @@ class CrossRFA(RandomFeatureAttention):
 class Source(dict):
     """What decoding keeps of the source, each row for `beams` neighbouring hypotheses.
 
-    The sums vk (B, H, d, F), which is Sᵀ, and ksum (B, H, F) or, where that is less to read, phi (B, H, M, F) and
-    v (B, H, M, d) themselves.
+    The sums (B, H, d + 1, F), which are Sᵀ and below it z or, where that is less to read, phi (B, H, M, F) and values
+    (B, H, M, d + 1), which are v with a 1, themselves.
     """
 
     def __init__(self, tensors: Dict[str, Tensor], beams: int, directions: Directions):

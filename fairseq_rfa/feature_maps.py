@@ -105,7 +105,10 @@ def cosine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    return (_project(x, w) + b.unsqueeze(-2)).cos() * (2 / w.size(-2)) ** 0.5
+    angles, scale = _project(x, w, b), (2 / w.size(-2)) ** 0.5
+    if angles.requires_grad:
+        return angles.cos() * scale
+    return torch.mul(angles.cos_(), scale, out=torch.empty_like(angles, memory_format=torch.contiguous_format))
 
 
 def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -119,7 +122,7 @@ def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    return F.relu(_project(x, weight) + bias.unsqueeze(-2))
+    return F.relu(_project(x, weight, bias))
 
 
 class _SineAndCosine(torch.autograd.Function):
@@ -139,11 +142,17 @@ class _SineAndCosine(torch.autograd.Function):
         return (of_sine * cosine).addcmul(of_cosine, sine, value=-1), None
 
 
-def _project(x: Tensor, w: Tensor) -> Tensor:
-    """w_i·x: (…, T, d) and (…, D, d) → (…, T, D)"""
+def _project(x: Tensor, w: Tensor, b: Optional[Tensor] = None) -> Tensor:
+    """w_i·x + b_i: (…, T, d), (…, D, d) and (…, D) → (…, T, D)"""
     if x.dim() == 4 and w.dim() == 3 and x.size(1) == w.size(0):
-        # One product for each head over all rows of the batch, instead of a copy of w for each row.
-        rows = x.permute(1, 2, 0, 3)
-        result = rows.flatten(1, 2) @ w.transpose(-1, -2)
-        return result.unflatten(1, rows.shape[1:3]).permute(2, 0, 1, 3)
-    return x @ w.transpose(-1, -2)
+        # One product for each head over all rows of the batch, instead of a copy of w for each row; the rows in
+        # the order in which they lie in memory, so that nothing is copied.
+        batch_first = x.stride(0) > x.stride(2)
+        rows = x.transpose(0, 1) if batch_first else x.permute(1, 2, 0, 3)
+        shape = rows.shape[1:3]
+        rows, w = rows.flatten(1, 2), w.transpose(1, 2)
+        result = rows.bmm(w) if b is None else torch.baddbmm(b.unsqueeze(1), rows, w)
+        result = result.unflatten(1, shape)
+        return result.transpose(0, 1) if batch_first else result.permute(2, 0, 1, 3)
+    result = x @ w.transpose(-1, -2)
+    return result if b is None else result + b.unsqueeze(-2)

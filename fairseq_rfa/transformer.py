@@ -8,14 +8,19 @@ from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from omegaconf import OmegaConf
+from torch import nn
+from torch.nn.utils import skip_init
 
 from .attention import CausalRFA, CrossRFA
+from .attention_base import is_identity
 from .compat import rebuild_batches_each_epoch
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .encoder import TransformerRFAEncoder
 from .encoding import FEATURE_MAPS
+from .few_rows import FewRowsLinear
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
@@ -77,6 +82,11 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             **self._shared_options(cfg),
         )
 
+    def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size):
+        return quant_noise(FewRowsLinear(input_dim, output_dim), q_noise, qn_block_size)
+
+    build_fc2 = build_fc1
+
     def _shared_options(self, cfg):
         return dict(
             feature_map=cfg.rfa_feature_map,
@@ -115,6 +125,13 @@ class TransformerRFADecoder(TransformerDecoderBase):
         return fsdp_wrap(
             layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
         )
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        if isinstance(self.output_projection, nn.Linear):
+            weight = self.output_projection.weight
+            self.output_projection = skip_init(FewRowsLinear, *reversed(weight.shape), bias=False)
+            self.output_projection.weight = weight
 
     @staticmethod
     def _build_pools(cfg):
@@ -177,6 +194,13 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "decode without --fp16, or check the checkpoint for NaN"
             )
         return features, extra
+
+    def reorder_incremental_state_scripting(self, incremental_state, new_order):
+        """Once, before all layers: nothing moves where each hypothesis is its own parent."""
+        state = self.layers[0].self_attn._get_input_buffer(incremental_state)
+        if state and is_identity(new_order, next(iter(state.values())).size(0)):
+            return
+        super().reorder_incremental_state_scripting(incremental_state, new_order)
 
     def upgrade_state_dict_named(self, state_dict, name):
         """Let a checkpoint of the other attention load: drop what this one lacks, start what that one lacks."""

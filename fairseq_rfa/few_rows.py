@@ -1,0 +1,60 @@
+"""Dense layers for the few rows of a decoding step."""
+
+from typing import NamedTuple, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """x Wᵀ + b as `torch.nn.functional.linear`: x (…, E), weight (O, E), bias (O) → (…, O).
+
+    For few rows on a CPU, where no gradient is recorded, it is computed as (W xᵀ + b)ᵀ, a tall matrix times few
+    columns: the same up to rounding, and faster by a fifth or more. The result is then a transposed view.
+    """
+    if x.device.type != "cpu" or torch.is_grad_enabled() or x.numel() > x.size(-1) ** 2:
+        return F.linear(x, weight, bias)
+    columns = x.flatten(0, -2).t()
+    if bias is None:
+        product = weight.mm(columns)
+    else:
+        product = torch.addmm(bias.unsqueeze(1), weight, columns)
+    return product.t().unflatten(0, x.shape[:-1])
+
+
+def project(layer: nn.Module, x: Tensor) -> Tensor:
+    """layer(x), by `linear` where it is a plain layer in evaluation."""
+    if type(layer) is nn.Linear and not layer.training:
+        return linear(x, layer.weight, layer.bias)
+    return layer(x)
+
+
+class Projection(NamedTuple):
+    """Several layers with one input as one product."""
+
+    weight: Tensor
+    """(O, E), O over all layers"""
+    bias: Optional[Tensor]
+
+    @classmethod
+    def of(cls, *layers: nn.Module) -> Optional["Projection"]:
+        """None unless all are plain layers in evaluation."""
+        if any(type(layer) is not nn.Linear or layer.training for layer in layers):
+            return None
+        biases = [layer.bias for layer in layers]
+        return cls(
+            torch.cat([layer.weight for layer in layers]),
+            None if biases[0] is None else torch.cat(biases),
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class FewRowsLinear(nn.Linear):
+    """nn.Linear, in evaluation by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        product = F.linear if self.training else linear
+        return product(x, self.weight, self.bias)

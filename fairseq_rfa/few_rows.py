@@ -26,7 +26,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 def project(layer: nn.Module, x: Tensor) -> Tensor:
     """layer(x), by `linear` where it is a plain layer in evaluation."""
     if type(layer) is nn.Linear and not layer.training:
-        return linear(x, layer.weight, layer.bias)
+        return linear(x, layer.weight, layer.bias).contiguous()
     return layer(x)
 
 
@@ -49,7 +49,7 @@ class Projection(NamedTuple):
         )
 
     def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias).contiguous()
 
 
 class FewRowsLinear(nn.Linear):

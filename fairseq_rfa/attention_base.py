@@ -129,16 +129,3 @@ def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optiona
         return x, None
     padding = padding.bool()
     return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding
-
-
-def is_identity(new_order: Tensor, rows: int) -> bool:
-    return new_order.numel() == rows and torch.equal(
-        new_order, torch.arange(rows, device=new_order.device)
-    )
-
-
-def reordered(state: Dict[str, Tensor], new_order: Tensor) -> Dict[str, Tensor]:
-    """The state whose row i is the former row new_order[i]; the identity copies nothing."""
-    if is_identity(new_order, next(iter(state.values())).size(0)):
-        return state
-    return {name: x.index_select(0, new_order) for name, x in state.items()}

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import linear_attention, local_window
-from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
+from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
 from .decoding_state import DecodingState, empty_state
 from .encoding import Directions
 from .few_rows import Projection, project
 from .local_window import WindowState
+from .order import reordered
 from .precision import full_precision, wide
 from .recurrence import recurrence
 

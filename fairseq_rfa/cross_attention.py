@@ -8,10 +8,11 @@ from typing import Dict, Optional, Tuple
 from torch import Tensor
 
 from . import linear_attention
-from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, reordered
+from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
 from .decoding_state import divide, read_pairs, read_sums, with_one
 from .encoding import Directions
 from .few_rows import project
+from .order import reordered
 from .precision import full_precision, wide
 
 

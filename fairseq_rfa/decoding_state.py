@@ -4,13 +4,15 @@ To add a position to S and z at each step would read and write all of S. So posi
 in room for a fixed number of them, and enter the sums together. The output is the same up to rounding.
 """
 
-from typing import Dict, Optional, Union
+import math
+from typing import Dict, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .definition import normalize
+from .order import is_identity
 from .encoding import Directions
 from .few_rows import Projection
 from .linear_attention import ScaledState, State
@@ -58,9 +60,9 @@ class DecodingState(dict):
     """Tensors by name, of sizes that do not depend on the length. B rows, H heads, C = ROOM:
 
     sums (B, H, d + 1, F): Sᵀ and below it z, of the older positions.
-    phi (B, H, C, F) and values (B, H, C, d + 1): φ(k) and v with a 1 of the newest positions, the first num_newest
-    of C.
-    With a gate or factors also log_kept (B, H), the logarithm of what is left of S and z, and log_weight (B, H, C),
+    phi (C, B, H, F) and values (C, B, H, d + 1): φ(k) and v with a 1 of the newest positions, the first num_newest
+    of C; in this order, so that what a step writes lies together.
+    With a gate or factors also log_kept (B, H), the logarithm of what is left of S and z, and log_weight (C, B, H),
     that of what each of the newest positions counts for; with factors log_scale (B, H) as in ScaledState.
     """
 
@@ -88,13 +90,16 @@ class DecodingState(dict):
         """To query, key and value at once."""
         self.has_older = has_older
         self.num_newest = 0
-        # Where rows are copied to when they change their order: new memory is slower than old.
-        self.spare: Dict[str, Tensor] = {}
+        # Rows that change their order are copied to and fro between two places: new memory is slower than old.
+        self.memory: Dict[str, Tuple[Tensor, Tensor]] = {}
+        # The rows in which the sums and each of the newest positions were made: rows of one origin hold the same.
+        rows = torch.arange(state.kv.size(0), device=state.kv.device)
+        self.origin = rows.repeat(1 + ROOM, 1)
         batch, heads, features, width = state.kv.shape
-        self["phi"] = state.kv.new_empty(batch, heads, ROOM, features)
-        self["values"] = state.kv.new_ones(batch, heads, ROOM, width + 1)
+        self["phi"] = state.kv.new_empty(ROOM, batch, heads, features)
+        self["values"] = state.kv.new_empty(ROOM, batch, heads, width + 1)
         if has_weights:
-            self["log_weight"] = state.kv.new_empty(batch, heads, ROOM)
+            self["log_weight"] = state.kv.new_empty(ROOM, batch, heads)
             self["log_kept"] = state.kv.new_zeros(batch, heads)
 
     def totals(self):
@@ -109,11 +114,13 @@ class DecodingState(dict):
         if self.num_newest == (ROOM // 2 if self.has_older else ROOM):
             self._fold()
         slot = self.num_newest
-        self["phi"][:, :, slot] = phi_k.squeeze(2)
-        self["values"][:, :, slot, :-1] = v.squeeze(2)
+        self._originates_here(1 + slot)
+        self["phi"][slot] = phi_k.squeeze(2)
+        self["values"][slot, :, :, :-1] = v.squeeze(2)
+        self["values"][slot, :, :, -1] = 1.0
         if flow is not None:
-            self._newest("log_weight").add_(flow.log_keep)
-            self["log_weight"][:, :, slot] = flow.log_add.squeeze(2)
+            self["log_weight"][:slot] += flow.log_keep.squeeze(2)
+            self["log_weight"][slot] = flow.log_add.squeeze(2)
             self["log_kept"] += flow.log_keep.squeeze(2)
             if flow.log_scale is not None:
                 self["log_scale"] = flow.log_scale
@@ -131,35 +138,64 @@ class DecodingState(dict):
         return divide(result, floor)
 
     def reorder(self, new_order: Tensor) -> None:
-        """Row i becomes the former row new_order[i]; only what is in use and changes is copied."""
-        rows, new_rows = self["sums"].size(0), new_order.numel()
-        if new_rows == rows:
-            moved = (new_order != torch.arange(rows, device=new_order.device)).nonzero().squeeze(1)
-            if not moved.numel():
-                return
-            if 4 * moved.numel() < rows and not torch.is_grad_enabled():
-                parents = new_order[moved]
-                for name in self:
-                    used = self._used(name)
-                    used.index_copy_(0, moved, used.index_select(0, parents))
-                return
-        for name, x in self.items():
-            used, spare = self._used(name), self.spare.pop(name, None)
-            if spare is None or spare.size(0) < new_rows or torch.is_grad_enabled():
-                spare = x.new_ones(new_rows, *x.shape[1:])  # the last entry of values is 1
-            self[name], self.spare[name] = spare[:new_rows], x
-            if torch.is_grad_enabled():
-                self._used(name).copy_(used.index_select(0, new_order))
-            else:
-                torch.index_select(used, 0, new_order, out=self._used(name))
+        """Row i becomes the former row new_order[i]; only what is in use and differs is copied."""
+        rows = self["sums"].size(0)
+        if is_identity(new_order, rows):
+            return
+        former = self.origin[: 1 + self.num_newest]
+        origin = former.index_select(1, new_order)
+        differs = None
+        if new_order.numel() == rows and not torch.is_grad_enabled():
+            differs = origin != former
+            former.copy_(origin)
+        else:
+            self.origin = F.pad(origin, (0, 0, 0, ROOM - self.num_newest))
+        self._reorder(("sums",), new_order, None if differs is None else differs[: int(self.has_older)])
+        self._reorder(("phi", "values"), new_order, None if differs is None else differs[1:])
+        for name in ("log_kept", "log_scale"):
+            if name in self:
+                self[name] = self[name].index_select(0, new_order)
+        if "log_weight" in self:
+            self["log_weight"] = self["log_weight"].index_select(1, new_order)
 
-    def _used(self, name: str) -> Tensor:
-        if name in ("phi", "values", "log_weight"):
-            return self._newest(name)
-        return self[name] if self.has_older or name == "log_scale" else self[name][:, :0]
+    def _reorder(self, names: Tuple[str, ...], new_order: Tensor, differs: Optional[Tensor]) -> None:
+        """Tensors whose slots and rows differ as said (slots, B); None for all."""
+        if differs is not None:
+            slot, row = differs.nonzero().unbind(1)
+            if 2 * row.numel() < differs.numel():
+                slot = slot * new_order.numel()
+                here, there = slot + row, slot + new_order[row]
+                for name in names:
+                    cells = self._slots(name).flatten(0, 1)
+                    cells.index_copy_(0, here, cells.index_select(0, there))
+                return
+        for name in names:
+            used = self._slots(name)
+            self[name] = self._second_place(name, new_order.numel())
+            if torch.is_grad_enabled():
+                self._slots(name).copy_(used.index_select(1, new_order))
+            else:
+                torch.index_select(used, 1, new_order, out=self._slots(name))
+
+    def _second_place(self, name: str, rows: int) -> Tensor:
+        """A tensor like that of the name but with so many rows, in memory other than its own."""
+        shape = list(self[name].shape)
+        shape[0 if name == "sums" else 1] = rows
+        first, second = self.memory.get(name, (self[name].flatten(), None))
+        if second is None or second.numel() < math.prod(shape) or torch.is_grad_enabled():
+            second = first.new_empty(math.prod(shape))
+        self.memory[name] = second, first
+        return second[: math.prod(shape)].view(shape)
+
+    def _slots(self, name: str) -> Tensor:
+        """What is in use, (slots, B, …): the sums as one slot if there are any, or the newest positions."""
+        if name == "sums":
+            return self[name].unsqueeze(0)[: int(self.has_older)]
+        return self[name][: self.num_newest]
 
     def _newest(self, name: str) -> Tensor:
-        return self[name][:, :, : self.num_newest]
+        """(B, H, num_newest, …)"""
+        return self[name][: self.num_newest].movedim(0, 2)
 
     def _fold(self) -> None:
         """The newest positions enter the sums."""
@@ -175,8 +211,12 @@ class DecodingState(dict):
         sums.flatten(0, 1).baddbmm_(values, phi.flatten(0, 1))
         if "log_kept" in self:
             self["log_kept"].zero_()
+        self._originates_here(0)
         self.has_older = True
         self.num_newest = 0
+
+    def _originates_here(self, slot: int) -> None:
+        torch.arange(self.origin.size(1), out=self.origin[slot])
 
 
 def empty_state(

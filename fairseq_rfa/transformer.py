@@ -15,12 +15,12 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from .attention import CausalRFA, CrossRFA
-from .attention_base import is_identity
 from .compat import rebuild_batches_each_epoch
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .encoder import TransformerRFAEncoder
 from .encoding import FEATURE_MAPS
 from .few_rows import FewRowsLinear
+from .order import is_identity
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)

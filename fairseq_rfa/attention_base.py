@@ -1,6 +1,6 @@
 """What causal and cross attention share: projections, directions, features, the state between calls."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -11,6 +11,9 @@ from .encoding import FEATURE_MAPS, Directions, Encoded
 from .few_rows import project
 from .precision import wide
 from .random_matrices import MatrixPool
+
+GROUP_ENTRIES = 2**22
+"""Entries of feature vectors that are made together where gradients are recorded."""
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
@@ -117,10 +120,18 @@ class RandomFeatureAttention(MultiheadAttention):
         """(positions, B, embed_dim) → (B, H, positions, d)"""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
-    def join_heads(self, x: Tensor) -> Tensor:
-        """(B, H, positions, d) → (positions, B, embed_dim), through the output projection."""
-        x = x.permute(2, 0, 1, 3).flatten(2)
+    def join_heads(self, *parts: Tensor) -> Tensor:
+        """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection."""
+        x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
         return project(self.out_proj, x.to(self.out_proj.weight.dtype))
+
+    def groups(self, rows: int, positions: int, directions: Directions) -> List[slice]:
+        """The rows of a batch in groups whose features, of so many positions in a row, stay in the cache."""
+        width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
+        size = max(1, GROUP_ENTRIES // (positions * self.num_heads * width))
+        number = -(-rows // size)
+        size = -(-rows // number)
+        return [slice(first, first + size) for first in range(0, rows, size)]
 
 
 def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:

@@ -52,6 +52,8 @@ class CrossRFA(RandomFeatureAttention):
             need_head_weights: return weights of each head, (H, B, N, M).
         """
         need_weights = need_weights or need_head_weights
+        if incremental_state is None and not need_weights:
+            return self._attend(query, key, key_padding_mask), None
         source = self._get_input_buffer(incremental_state)
         directions = source.directions if source else self.directions()
         phi_q = self.encode(project(self.q_proj, query), directions).phi
@@ -71,6 +73,19 @@ class CrossRFA(RandomFeatureAttention):
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return self.join_heads(out), weights
 
+    def _attend(self, query: Tensor, key: Tensor, padding: Optional[Tensor]) -> Tensor:
+        """All queries at once, (N, B, embed_dim)."""
+        directions = self.directions()
+        key, padding = blank_padding(key, padding)
+        query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
+        positions = query.size(0) + key.size(0)
+        parts = []
+        for rows in self.groups(query.size(1), positions, directions):
+            phi_q = self.encode(query[:, rows], directions).phi
+            phi_k = self._key_features(key[:, rows], None if padding is None else padding[rows], directions)
+            parts.append(linear_attention.cross(phi_q, phi_k, self.split_heads(value[:, rows]), floor=self.floor))
+        return self.join_heads(*parts)
+
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
@@ -89,10 +104,15 @@ class CrossRFA(RandomFeatureAttention):
     ) -> Tuple[Tensor, Tensor]:
         """phi_k (B, H, M, F) and v (B, H, M, d) of key (M, B, kdim)."""
         key, padding = blank_padding(key, padding)
-        phi_k, log_factor, _ = self.encode(self.k_proj(key), directions, padding)
-        if log_factor is not None:
-            phi_k = linear_attention.with_factors(phi_k, log_factor)
+        phi_k = self._key_features(self.k_proj(key), padding, directions)
         return phi_k, self.split_heads(self.v_proj(key))
+
+    def _key_features(
+        self, key: Tensor, padding: Optional[Tensor], directions: Directions
+    ) -> Tensor:
+        """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""
+        phi_k, log_factor, _ = self.encode(key, directions, padding)
+        return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor)
 
     def _new_source(
         self, key: Tensor, padding: Optional[Tensor], directions: Directions
@@ -105,13 +125,7 @@ class CrossRFA(RandomFeatureAttention):
             beams = 1
         key, padding = key[:, ::beams], None if padding is None else padding[::beams]
         phi_k, v = self._source_features(key, padding, directions)
-        (source_length, width), features = v.shape[-2:], phi_k.size(-1)
-        values = with_one(wide(v))
-        if source_length * (features + width) <= features * width:
-            tensors = {"phi": wide(phi_k).contiguous(), "values": values}
-        else:
-            tensors = {"sums": values.transpose(-1, -2) @ wide(phi_k)}
-        return Source(tensors, beams, directions)
+        return Source(_pairs_or_sums(phi_k, v), beams, directions)
 
     @full_precision
     def _read(self, phi_q: Tensor, source: "Source") -> Tensor:
@@ -158,6 +172,16 @@ class Source(dict):
                 }
                 beams = 1
         return Source(reordered(tensors, new_order), beams, self.directions)
+
+
+@full_precision
+def _pairs_or_sums(phi_k: Tensor, v: Tensor) -> Dict[str, Tensor]:
+    """What a `Source` holds, in float32 or wider."""
+    phi_k, values = wide(phi_k), with_one(wide(v))
+    (source_length, width), features = v.shape[-2:], phi_k.size(-1)
+    if source_length * (features + width) <= features * width:
+        return {"phi": phi_k.contiguous(), "values": values}
+    return {"sums": values.transpose(-1, -2) @ phi_k}
 
 
 def _equal_in_groups(x: Tensor, size: int, dim: int) -> bool:

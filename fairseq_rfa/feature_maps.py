@@ -36,11 +36,7 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     angles = _project(x, w)
     if torch.is_grad_enabled() and angles.requires_grad:
         return _SineAndCosine.apply(angles, scale)
-    # One pass in place of three: sin(a) = cos(a − π/2).
-    features = angles.new_empty(*angles.shape[:-1], 2, angles.size(-1))
-    shift = angles.new_tensor([[-math.pi / 2], [0.0]])
-    torch.add(angles.unsqueeze(-2), shift, out=features)
-    return features.cos_().flatten(-2).mul_(scale)
+    return _sine_and_cosine(angles, scale)
 
 
 def arccos(x: Tensor, w: Tensor) -> Tensor:
@@ -130,13 +126,21 @@ def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.relu(_project(x, weight, bias))
 
 
+def _sine_and_cosine(angles, scale):
+    # In one pass, and in the order of rows that attention needs: sin(a) = cos(a − π/2).
+    features = angles.new_empty(*angles.shape[:-1], 2, angles.size(-1))
+    torch.add(angles.unsqueeze(-2), angles.new_tensor([[-math.pi / 2], [0.0]]), out=features)
+    return features.cos_().flatten(-2).mul_(scale)
+
+
 class _SineAndCosine(torch.autograd.Function):
     """scale · [sin(x), cos(x)]: its derivative is made of its own entries, so only they are kept."""
 
     @staticmethod
     def forward(context, x, scale):
-        features = torch.cat([x.sin(), x.cos()], dim=-1).mul_(scale)
+        features = _sine_and_cosine(x, scale)
         context.save_for_backward(features)
+        context.layout = x.shape, x.stride()
         return features
 
     @staticmethod
@@ -144,7 +148,12 @@ class _SineAndCosine(torch.autograd.Function):
         (features,) = context.saved_tensors
         sine, cosine = features.chunk(2, dim=-1)
         of_sine, of_cosine = gradient.chunk(2, dim=-1)
-        return (of_sine * cosine).addcmul(of_cosine, sine, value=-1), None
+        if torch.is_grad_enabled():
+            return (of_sine * cosine).addcmul(of_cosine, sine, value=-1), None
+        # As x lies in memory, so that what is multiplied with it next need not be copied.
+        result = torch.empty_strided(*context.layout, dtype=gradient.dtype, device=gradient.device)
+        torch.mul(of_sine, cosine, out=result)
+        return result.addcmul_(of_cosine, sine, value=-1), None
 
 
 def _project(x: Tensor, w: Tensor, b: Optional[Tensor] = None) -> Tensor:

@@ -18,6 +18,7 @@ from helpers import (
 )
 from variants import CAUSAL, CROSS, each, each_variant
 
+from fairseq_rfa import attention_base
 from fairseq_rfa.attention import CausalRFA
 
 with_and_without_gate = pytest.mark.parametrize("gate", [False, True], ids=["plain", "gate"])
@@ -188,3 +189,18 @@ def test_weights_are_the_mean_of_the_heads_and_only_when_asked():
     _, mean, _, _ = _cross_weights(module, need_weights=True)
     assert largest_difference(mean, of_heads.mean(0)) < DOUBLE
     assert _cross_weights(module, need_weights=False)[1] is None
+
+
+@pytest.mark.parametrize("entries", [1, 300, 2000])
+def test_groups_of_rows_change_nothing(monkeypatch, entries):
+    """However many rows have their features made together: outputs and gradients."""
+    query, source = random_tensor(6, 5, 32), random_tensor(9, 5, 24, seed=2).requires_grad_()
+    padding = torch.arange(9) >= torch.tensor([9, 4, 1, 7, 9]).unsqueeze(1)
+    results = []
+    for limit in (2**22, entries):
+        monkeypatch.setattr(attention_base, "GROUP_ENTRIES", limit)
+        module = make_cross()
+        out, _ = module(query, source, key_padding_mask=padding, need_weights=False)
+        results.append([out, *torch.autograd.grad(out.sum(), [source, module.sigma, module.q_proj.weight])])
+    for whole, grouped in zip(*results):
+        assert largest_difference(whole, grouped) < 1e-12

@@ -136,8 +136,6 @@ def measure_length(models, task, options, length, device, advance):
         with without_attention(models["rfa"]):
             runs["rfa"]()
 
-    run_without_attention()
-    advance(f"length {length}: warmed up")
     seconds = in_turn(
         {**runs, WITHOUT: run_without_attention},
         options.repeats,
@@ -153,7 +151,7 @@ def measure_length(models, task, options, length, device, advance):
 
 
 def num_runs(options):
-    return len(options.lengths) * (len(MODELS) + 1) * (1 + options.repeats)
+    return len(options.lengths) * (len(MODELS) + (len(MODELS) + 1) * options.repeats)
 
 
 def check(options, device):

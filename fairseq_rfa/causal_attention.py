@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from . import linear_attention, local_window
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
-from .decoding_state import DecodingState, empty_state
+from .decoding_state import DecodingState, empty_state, state_of
 from .encoding import Directions
 from .few_rows import Projection, project
 from .local_window import WindowState
@@ -111,7 +111,7 @@ class CausalRFA(RandomFeatureAttention):
         if sums is None:
             return out, None
         has_weights = gate_logits is not None or log_factor is not None
-        return out, DecodingState(sums, directions, has_weights)
+        return out, state_of(sums, directions, has_weights)
 
     def _step(
         self,

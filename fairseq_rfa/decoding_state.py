@@ -68,23 +68,21 @@ class DecodingState(dict):
 
     def __init__(
         self,
-        state: Union[State, ScaledState],
+        sums: Tensor,
         directions: Directions,
         has_weights: bool,
+        log_scale: Optional[Tensor] = None,
         has_older: bool = True,
     ):
         """
         Args:
+            sums: (B, H, d + 1, F), of the older positions.
             directions: with which all positions are encoded.
-            state: of the older positions.
             has_weights: there is a gate, or there are factors.
-            has_older: False if there are no older positions; what stands in S and z is then not read.
+            log_scale: (B, H), with factors.
+            has_older: False if there are no older positions; what stands in the sums is then not read.
         """
-        super().__init__(
-            sums=torch.cat([state.kv.transpose(-1, -2), state.ksum.unsqueeze(2)], dim=2)
-        )
-        if isinstance(state, ScaledState):
-            self["log_scale"] = state.log_scale
+        super().__init__(sums=sums)
         self.directions = directions
         self.projection: Optional[Projection] = None
         """To query, key and value at once."""
@@ -93,14 +91,15 @@ class DecodingState(dict):
         # Rows that change their order are copied to and fro between two places: new memory is slower than old.
         self.memory: Dict[str, Tuple[Tensor, Tensor]] = {}
         # The rows in which the sums and each of the newest positions were made: rows of one origin hold the same.
-        rows = torch.arange(state.kv.size(0), device=state.kv.device)
-        self.origin = rows.repeat(1 + ROOM, 1)
-        batch, heads, features, width = state.kv.shape
-        self["phi"] = state.kv.new_empty(ROOM, batch, heads, features)
-        self["values"] = state.kv.new_empty(ROOM, batch, heads, width + 1)
+        batch, heads, width, features = sums.shape
+        self.origin = torch.arange(batch, device=sums.device).repeat(1 + ROOM, 1)
+        self["phi"] = sums.new_empty(ROOM, batch, heads, features)
+        self["values"] = sums.new_empty(ROOM, batch, heads, width)
         if has_weights:
-            self["log_weight"] = state.kv.new_empty(ROOM, batch, heads)
-            self["log_kept"] = state.kv.new_zeros(batch, heads)
+            self["log_weight"] = sums.new_empty(ROOM, batch, heads)
+            self["log_kept"] = sums.new_zeros(batch, heads)
+        if log_scale is not None:
+            self["log_scale"] = log_scale
 
     def totals(self):
         """All positions as a State or ScaledState."""
@@ -219,15 +218,20 @@ class DecodingState(dict):
         torch.arange(self.origin.size(1), out=self.origin[slot])
 
 
+def state_of(
+    totals: Union[State, ScaledState], directions: Directions, has_weights: bool
+) -> DecodingState:
+    """The state after positions that left these sums."""
+    sums = torch.cat([totals.kv.transpose(-1, -2), totals.ksum.unsqueeze(2)], dim=2)
+    log_scale = totals.log_scale if isinstance(totals, ScaledState) else None
+    return DecodingState(sums, directions, has_weights, log_scale)
+
+
 def empty_state(
     phi_k: Tensor, v: Tensor, directions: Directions, has_weights: bool, has_factors: bool
 ) -> DecodingState:
     """The state before the first position, for tensors like these."""
     batch, heads, _, features = phi_k.shape
-    sums = State(
-        phi_k.new_empty(batch, heads, v.size(-1), features).transpose(-1, -2),
-        phi_k.new_empty(batch, heads, features),
-    )
-    if has_factors:
-        sums = ScaledState(*sums, phi_k.new_full((batch, heads), LOWEST))
-    return DecodingState(sums, directions, has_weights, has_older=False)
+    sums = phi_k.new_empty(batch, heads, v.size(-1) + 1, features)
+    log_scale = phi_k.new_full((batch, heads), LOWEST) if has_factors else None
+    return DecodingState(sums, directions, has_weights, log_scale, has_older=False)

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .definition import normalize
-from .order import is_identity
 from .encoding import Directions
 from .few_rows import Projection
 from .linear_attention import ScaledState, State
+from .order import is_identity
 from .recurrence import LOWEST, Recurrence
 
 ROOM = 64
@@ -161,7 +161,7 @@ class DecodingState(dict):
         """Tensors whose slots and rows differ as said (slots, B); None for all."""
         if differs is not None:
             slot, row = differs.nonzero().unbind(1)
-            if 2 * row.numel() < differs.numel():
+            if 2 * row.numel() <= differs.numel():
                 slot = slot * new_order.numel()
                 here, there = slot + row, slot + new_order[row]
                 for name in names:

@@ -1,6 +1,6 @@
 """What causal and cross attention share: projections, directions, features, the state between calls."""
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -125,13 +125,12 @@ class RandomFeatureAttention(MultiheadAttention):
         x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
         return project(self.out_proj, x.to(self.out_proj.weight.dtype))
 
-    def groups(self, rows: int, positions: int, directions: Directions) -> List[slice]:
-        """The rows of a batch in groups whose features, of so many positions in a row, stay in the cache."""
+    def group_size(self, rows: int, positions: int, directions: Directions) -> int:
+        """So many rows of a batch at a time that their features, of so many positions in a row, stay in the cache."""
         width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
-        size = max(1, GROUP_ENTRIES // (positions * self.num_heads * width))
-        number = -(-rows // size)
-        size = -(-rows // number)
-        return [slice(first, first + size) for first in range(0, rows, size)]
+        most = max(1, GROUP_ENTRIES // (positions * self.num_heads * width))
+        number = max(1, -(-rows // most))
+        return max(1, -(-rows // number))
 
 
 def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:

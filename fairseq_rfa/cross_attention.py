@@ -78,12 +78,14 @@ class CrossRFA(RandomFeatureAttention):
         directions = self.directions()
         key, padding = blank_padding(key, padding)
         query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
-        positions = query.size(0) + key.size(0)
+        size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
+        groups = [x.split(size, dim=1) for x in (query, key, value)]
+        paddings = [None] * len(groups[0]) if padding is None else padding.split(size)
         parts = []
-        for rows in self.groups(query.size(1), positions, directions):
-            phi_q = self.encode(query[:, rows], directions).phi
-            phi_k = self._key_features(key[:, rows], None if padding is None else padding[rows], directions)
-            parts.append(linear_attention.cross(phi_q, phi_k, self.split_heads(value[:, rows]), floor=self.floor))
+        for query, key, value, padding in zip(*groups, paddings):
+            phi_q = self.encode(query, directions).phi
+            phi_k = self._key_features(key, padding, directions)
+            parts.append(linear_attention.cross(phi_q, phi_k, self.split_heads(value), floor=self.floor))
         return self.join_heads(*parts)
 
     def reorder_incremental_state(

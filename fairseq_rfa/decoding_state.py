@@ -19,6 +19,9 @@ from .order import is_identity
 from .recurrence import LOWEST, Recurrence
 
 ROOM = 64
+"""Positions that are kept as they are before there are any sums."""
+ROOM_BESIDE_SUMS = 16
+"""Positions that are kept beside the sums, which are read at each step and written once for all of these."""
 
 
 # All products are batches of a tall matrix with few columns, and numerator and denominator come from one product:
@@ -110,7 +113,7 @@ class DecodingState(dict):
 
     def append(self, phi_k: Tensor, v: Tensor, flow: Optional[Recurrence] = None) -> None:
         """One position: phi_k (B, H, 1, F), v (B, H, 1, d)."""
-        if self.num_newest == (ROOM // 2 if self.has_older else ROOM):
+        if self.num_newest == (ROOM_BESIDE_SUMS if self.has_older else ROOM):
             self._fold()
         slot = self.num_newest
         self._originates_here(1 + slot)

@@ -5,6 +5,7 @@ Where the kernel depends on w·x alone (`gaussian`, `arccos`, `cosine`), σ may 
 """
 
 import math
+from functools import lru_cache
 from typing import Optional
 
 import torch
@@ -67,6 +68,8 @@ def elu(x: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = d.
     """
+    if x.device.type == "xla":
+        return F.relu(x) + x.clamp(max=0).exp()  # the gradient of elu in torch_xla 2.9 is wrong
     return F.elu(x) + 1
 
 
@@ -129,8 +132,13 @@ def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def _sine_and_cosine(angles, scale):
     # In one pass, and in the order of rows that attention needs: sin(a) = cos(a − π/2).
     features = angles.new_empty(*angles.shape[:-1], 2, angles.size(-1))
-    torch.add(angles.unsqueeze(-2), angles.new_tensor([[-math.pi / 2], [0.0]]), out=features)
+    torch.add(angles.unsqueeze(-2), _phases(angles.dtype, angles.device), out=features)
     return features.cos_().flatten(-2).mul_(scale)
+
+
+@lru_cache
+def _phases(dtype, device):
+    return torch.tensor([[-math.pi / 2], [0.0]], dtype=dtype, device=device)
 
 
 class _SineAndCosine(torch.autograd.Function):

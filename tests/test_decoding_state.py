@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import largest_difference, make_causal, random_generator, random_tensor, state_of
 
-from fairseq_rfa.decoding_state import ROOM
+from fairseq_rfa.decoding_state import ROOM, ROOM_BESIDE_SUMS
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 DOUBLE = 1e-10  # float64: rounding of a few hundred products
@@ -43,7 +43,7 @@ def _random_orders(rows, number, seed=4):
 @each_kind
 def test_random_parents(make):
     newest = _search(make(), _random_orders(4, 2 * ROOM), rows=4)
-    assert newest[: ROOM + 1] == [*range(1, ROOM + 1), 1] and max(newest[ROOM:]) == ROOM // 2
+    assert newest[: ROOM + 1] == [*range(1, ROOM + 1), 1] and max(newest[ROOM:]) == ROOM_BESIDE_SUMS
 
 
 @each_kind

@@ -1,8 +1,9 @@
 """Random feature attention for fairseq's Transformer: use with --user-dir, or import it."""
 
-from .compat import allow_checkpoint_classes
+from .compat import allow_checkpoint_classes, restore_xla_functions
 
 allow_checkpoint_classes()
+restore_xla_functions()
 
 from . import architectures  # noqa: E402, F401
 from .config import TransformerRFAConfig  # noqa: E402

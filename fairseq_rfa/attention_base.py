@@ -1,14 +1,16 @@
 """What causal and cross attention share: projections, directions, features, the state between calls."""
 
+from functools import partial
 from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM
+from .definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM, Observe
 from .encoding import FEATURE_MAPS, Directions, Encoded
 from .few_rows import project
+from .observations import Observations
 from .precision import wide
 from .random_matrices import MatrixPool
 
@@ -35,6 +37,9 @@ class RandomFeatureAttention(MultiheadAttention):
             and kept in range by factors: its own floor, 1e-30, only keeps gradients finite.
         options: those of fairseq's MultiheadAttention.
     """
+
+    observations: Optional[Observations] = None
+    """What training reports to; None where nobody watches."""
 
     def __init__(
         self,
@@ -124,6 +129,14 @@ class RandomFeatureAttention(MultiheadAttention):
         """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection."""
         x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
         return project(self.out_proj, x.to(self.out_proj.weight.dtype))
+
+    def observer(
+        self, gate_logits: Optional[Tensor] = None, padding: Optional[Tensor] = None
+    ) -> Observe:
+        """What observes a call with these gates and this padding of the queries: None but in a watched training."""
+        if self.observations is None or not self.training or not torch.is_grad_enabled():
+            return None
+        return partial(self.observations.observe, self.sigma, gate_logits, padding)
 
     def group_size(self, rows: int, positions: int, directions: Directions) -> int:
         """So many rows of a batch at a time that their features, of so many positions in a row, stay in the cache."""

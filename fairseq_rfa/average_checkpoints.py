@@ -64,7 +64,11 @@ def average_checkpoints(paths):
 
 def _attention_options(checkpoint):
     options = checkpoint["args"] or checkpoint["cfg"]["model"]
-    return {option.name: getattr(options, option.name, option.default) for option in RFA_OPTIONS}
+    return {
+        option.name: getattr(options, option.name, option.default)
+        for option in RFA_OPTIONS
+        if option.name != "rfa_monitor"
+    }
 
 
 def _newest(folder, pattern, number):

@@ -17,7 +17,7 @@ from .few_rows import Projection, project
 from .local_window import WindowState
 from .order import reordered
 from .precision import full_precision, wide
-from .recurrence import recurrence
+from .recurrence import kept_at_padding, recurrence
 
 
 class CausalRFA(RandomFeatureAttention):
@@ -76,7 +76,7 @@ class CausalRFA(RandomFeatureAttention):
         if self.gate_proj is not None:
             gate_logits = self.gate_proj(query).permute(1, 2, 0)
             if padding is not None:
-                gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
+                gate_logits = kept_at_padding(gate_logits, padding)
 
         attend = self._attend_with_window if self.local_window else self._attend
         out, state = attend(query, gate_logits, padding, incremental_state)
@@ -107,6 +107,7 @@ class CausalRFA(RandomFeatureAttention):
             floor=self.floor,
             need_state=incremental_state is not None,
             log_factor=log_factor,
+            observe=self.observer(gate_logits, padding),
         )
         if sums is None:
             return out, None
@@ -180,6 +181,7 @@ class CausalRFA(RandomFeatureAttention):
             state=None if state is None else WindowState(**state),
             chunk_size=self.chunk_size,
             floor=self.floor,
+            observe=self.observer(gate_logits, padding),
         )
         return out, state._asdict()
 

@@ -81,6 +81,13 @@ class TransformerRFAConfig(TransformerConfig):
         default=64,
         metadata={"help": "positions of a chunk in causal attention: a speed, not a result"},
     )
+    rfa_monitor: Optional[bool] = field(
+        default=None,
+        metadata={
+            "help": "write for TensorBoard how often each layer meets the smallest denominator, and the means of "
+            "sigma and of the gate; without this flag done where --tensorboard-logdir is given and --tpu is not"
+        },
+    )
 
     def validate(self):
         """Refuse values and combinations that make no sense, in one line that names the remedy.
@@ -183,7 +190,7 @@ def refuse_unknown_options(names):
 def add_switches(parser):
     """--name and --no-name for each option that is on or off, so that a flag wins over any preset."""
     for option in RFA_OPTIONS:
-        if option.type is bool:
+        if _type_of(option) is bool:
             parser.add_argument(
                 _flag(option.name),
                 action=argparse.BooleanOptionalAction,
@@ -192,12 +199,17 @@ def add_switches(parser):
 
 
 def _check_type(option, value):
-    kind = float if option.type == Optional[float] else option.type
+    kind = _type_of(option)
     expected = {int: (int,), float: (int, float), bool: (bool,)}.get(kind)
     if expected is None or (value is None and kind is not option.type):
         return
     if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{_flag(option.name)} is {value!r}; use a value of type {kind.__name__}")
+
+
+def _type_of(option):
+    """Without the None of an option that may be left open."""
+    return {Optional[float]: float, Optional[bool]: bool}.get(option.type, option.type)
 
 
 def _refusal(config, name, remedy):

@@ -22,6 +22,8 @@ class CrossRFA(RandomFeatureAttention):
     When decoding, the sums over the source are made once and stored once for each sentence: the hypotheses of a
     sentence are further rows of queries to the same sums.
 
+    What training reports counts the queries at padding as well, which nobody tells this attention of.
+
     Args: those of `RandomFeatureAttention`.
     """
 
@@ -60,7 +62,7 @@ class CrossRFA(RandomFeatureAttention):
         if incremental_state is None or need_weights:
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
-            out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor)
+            out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor, observe=self.observer())
         else:
             if not source:
                 source = self._new_source(key, key_padding_mask, directions)
@@ -85,7 +87,8 @@ class CrossRFA(RandomFeatureAttention):
         for query, key, value, padding in zip(*groups, paddings):
             phi_q = self.encode(query, directions).phi
             phi_k = self._key_features(key, padding, directions)
-            parts.append(linear_attention.cross(phi_q, phi_k, self.split_heads(value), floor=self.floor))
+            v = self.split_heads(value)
+            parts.append(linear_attention.cross(phi_q, phi_k, v, floor=self.floor, observe=self.observer()))
         return self.join_heads(*parts)
 
     def reorder_incremental_state(

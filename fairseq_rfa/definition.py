@@ -3,22 +3,29 @@
 The letters and shapes are those of `linear_attention`.
 """
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
+
+Observe = Optional[Callable[[Tensor], None]]
+"""Called with which denominators (B, H, N) the floor replaces, True at those, outside of gradients."""
 
 DENOMINATOR_FLOOR = 0.1
 SMALLEST_POSITIVE_SUM = 1e-30
 """The floor of weights that are never negative and kept in range: it only keeps gradients finite."""
 
 
-def normalize(numerator: Tensor, denominator: Tensor, floor: float) -> Tensor:
+def normalize(
+    numerator: Tensor, denominator: Tensor, floor: float, observe: Observe = None
+) -> Tensor:
     """numerator (…, d) / max(denominator (…), floor): the one normaliser of every path.
 
     Features can make a denominator small or negative. The floor, greater than 0, bounds the output by
     Σ|φ(q)·φ(k)| · max|v| / floor.
     """
+    if observe is not None:
+        observe(denominator.detach() <= floor)
     return numerator / denominator.clamp(min=floor).unsqueeze(-1)
 
 

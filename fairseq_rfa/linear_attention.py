@@ -13,7 +13,14 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .definition import DENOMINATOR_FLOOR, mask_keys, normalize, reference_causal, reference_cross
+from .definition import (
+    DENOMINATOR_FLOOR,
+    Observe,
+    mask_keys,
+    normalize,
+    reference_causal,
+    reference_cross,
+)
 from .precision import full_precision, wide
 from .recurrence import LOWEST, chunked, log_kept_between, recurrence, sums_between_chunks
 
@@ -67,6 +74,7 @@ def causal(
     floor: float = DENOMINATOR_FLOOR,
     need_state: bool = True,
     log_factor: Optional[Tensor] = None,
+    observe: Observe = None,
 ) -> Tuple[Tensor, Optional[State]]:
     """Causal attention (eq. 6, algorithm 1; eq. 7 with a gate) of N positions that follow those of `state`.
 
@@ -79,6 +87,7 @@ def causal(
         need_state: False saves the work of the state after the last position.
         log_factor: (B, H, N); each φ(k) counts exp(log_factor) times, of any size. The floor is then relative
             to the greatest factor up to each position.
+        observe: told of the floor, at padding as well.
 
     Returns:
         out, and the state after the last position: None without need_state, a ScaledState with factors.
@@ -109,7 +118,8 @@ def causal(
         # Copies: views would keep the states of all chunks in memory.
         after = State(kv[:, :, -1].clone(), ksum[:, :, -1].clone())
         after = after if log_factor is None else ScaledState(*after, flow.log_scale)
-    out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
+    numerator, denominator = (x.flatten(2, 3)[:, :, :length] for x in (numerator, denominator))
+    out = normalize(numerator, denominator, floor, observe)
     return out.to(dtype), after if need_state else None
 
 
@@ -152,11 +162,13 @@ def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> Sta
 
 
 @full_precision
-def read(phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR) -> Tensor:
+def read(
+    phi_q: Tensor, state: State, floor: float = DENOMINATOR_FLOOR, observe: Observe = None
+) -> Tensor:
     """out_t = φ(q_t)ᵀS / max(φ(q_t)·z, floor), (B, H, N, d) in the type of the state."""
     phi_q = wide(phi_q)
     denominator = (phi_q @ state.ksum.unsqueeze(-1)).squeeze(-1)
-    return normalize(phi_q @ state.kv, denominator, floor)
+    return normalize(phi_q @ state.kv, denominator, floor, observe)
 
 
 @full_precision
@@ -166,17 +178,18 @@ def cross(
     v: Tensor,
     padding: Optional[Tensor] = None,
     floor: float = DENOMINATOR_FLOOR,
+    observe: Observe = None,
 ) -> Tensor:
     """Cross attention (eq. 5) in the order of multiplication that is cheaper for these shapes."""
     (length, features), (source_length, width) = phi_q.shape[-2:], v.shape[-2:]
     through_sums = (length + source_length) * features * width
     through_pairs = length * source_length * (features + width)
     if through_sums < through_pairs:
-        return read(phi_q, summarize(phi_k, v, padding), floor).to(v.dtype)
+        return read(phi_q, summarize(phi_k, v, padding), floor, observe).to(v.dtype)
     dtype = v.dtype
     phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
     scores = wide(phi_q) @ phi_k.transpose(-1, -2)
-    return normalize(scores @ v, scores.sum(-1), floor).to(dtype)
+    return normalize(scores @ v, scores.sum(-1), floor, observe).to(dtype)
 
 
 @full_precision

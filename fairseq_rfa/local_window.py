@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .definition import DENOMINATOR_FLOOR, normalize
+from .definition import DENOMINATOR_FLOOR, Observe, normalize
 from .encoding import Encoded
 from .precision import full_precision, wide
 from .recurrence import (
@@ -84,6 +84,7 @@ def causal(
     state: Optional[WindowState] = None,
     chunk_size: int = 64,
     floor: float = DENOMINATOR_FLOOR,
+    observe: Observe = None,
 ) -> Tuple[Tensor, WindowState]:
     """out_t = Σ_s w_ts v_s / max(Σ_s w_ts, floor) of N positions that follow those of `state`.
 
@@ -96,6 +97,7 @@ def causal(
         kernel: takes points; the logarithm of the kernel if exponential.
         window: W, at least 1.
         exponential: weights of any size, which are divided by the greatest of each query.
+        observe: told of the floor, at padding as well.
 
     Returns:
         out (B, H, N, d) and the state after the last position.
@@ -116,11 +118,12 @@ def causal(
         v = v.masked_fill(padding[:, None, :, None], 0.0)
     phi_q, point_q = wide(query.phi), wide(query.point)
     keys = Keys(wide(key.phi), wide(key.point), v, log_add)
-    log_keep, order = flow.log_keep, None
+    log_keep, places = flow.log_keep, None
     if padding is not None:
         order = padding.int().argsort(dim=1, stable=True)
         phi_q, point_q, log_keep = (_take(x, order) for x in (phi_q, point_q, log_keep))
         keys = Keys(*(_take(x, order) for x in keys))
+        places = order.argsort(dim=1)
     keys = Keys(*(torch.cat(pair, dim=2) for pair in zip(_window_of(state), keys)))
     log_keep = F.pad(log_keep, (window, 0))
 
@@ -128,11 +131,14 @@ def causal(
     numerator, denominator, greatest = _older_and_newest(
         phi_q, point_q, keys, log_keep, state, kernel, window, exponential, num_chunks
     )
+
+    def in_place(x):
+        x = x.flatten(2, 3)[:, :, :length]
+        return x if places is None else _take(x, places)
+
     if greatest is not None:
-        floor = floor * (-greatest).exp()
-    out = normalize(numerator, denominator, floor).flatten(2, 3)[:, :, :length]
-    if order is not None:
-        out = _take(out, order.argsort(dim=1))
+        floor = in_place(floor * (-greatest).exp())
+    out = normalize(in_place(numerator), in_place(denominator), floor, observe)
     num_new = v.new_full((v.size(0),), length, dtype=torch.long)
     if padding is not None:
         num_new = (~padding).sum(1)
@@ -167,9 +173,12 @@ def _older_and_newest(
     def older(x):
         return x[:, :, : num_chunks * chunk_length].unflatten(2, (num_chunks, chunk_length))
 
+    first = torch.arange(num_chunks, device=log_keep.device) * chunk_length
+    positions = first.unsqueeze(-1) + torch.arange(window + chunk_length, device=log_keep.device)
+
     def met(x):
-        x = x.unfold(2, window + chunk_length, chunk_length)
-        return x.transpose(-1, -2) if x.dim() == 5 else x
+        # Not by unfold, which XLA lacks.
+        return x.index_select(2, positions.flatten()).unflatten(2, positions.shape)
 
     add = keys.log_weight.exp().unsqueeze(-1)
     kv, ksum = sums_between_chunks(

@@ -46,7 +46,7 @@ def recurrence(
     log_keep = log_add = 0.0
     if gate_logits is not None:
         if padding is not None:
-            gate_logits = gate_logits.masked_fill(padding.unsqueeze(1), float("inf"))
+            gate_logits = kept_at_padding(gate_logits, padding)
         log_keep, log_add = F.logsigmoid(gate_logits), F.logsigmoid(-gate_logits)
     if log_factor is None:
         return Recurrence(log_keep, log_add, None)
@@ -59,6 +59,12 @@ def recurrence(
     log_add = log_add + log_factor - log_scales[..., 1:]
     # A copy: a view would keep all positions in memory.
     return Recurrence(log_keep, log_add, log_scales[..., -1].clone())
+
+
+def kept_at_padding(gate_logits: Tensor, padding: Tensor) -> Tensor:
+    """gate_logits (B, H, N) with gates of 1 at padding (B, N)."""
+    # Not infinity, of whose negative torch_xla 2.9 takes the logarithm of the sigmoid for NaN.
+    return gate_logits.masked_fill(padding.unsqueeze(1), torch.finfo(gate_logits.dtype).max)
 
 
 def log_kept_between(log_keep: Tensor) -> Tensor:

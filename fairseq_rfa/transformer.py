@@ -2,6 +2,7 @@
 
 import logging
 from argparse import Namespace
+from typing import Optional
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
@@ -19,6 +20,7 @@ from .decoder_layer import TransformerRFADecoderLayer
 from .encoder import TransformerRFAEncoder
 from .encoding import FEATURE_MAPS
 from .few_rows import FewRowsLinear
+from .monitoring import Monitor, monitor_of
 from .order import is_identity
 from .random_matrices import MatrixPool
 
@@ -101,6 +103,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "full_context_alignment looks at later target positions, which causal RFA cannot; "
                 "use --causal-attention softmax"
             )
+        self.cross_self_attention |= prev_output_tokens.device.type == "xla"  # mask padding without asking if any
         features, extra = super().extract_features(
             prev_output_tokens,
             encoder_out,
@@ -155,6 +158,8 @@ class TransformerRFADecoder(TransformerDecoderBase):
 class TransformerRFAModel(TransformerModelBase):
     """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
 
+    monitor: Optional[Monitor] = None
+
     @classmethod
     def add_args(cls, parser):
         add_switches(parser)
@@ -166,6 +171,7 @@ class TransformerRFAModel(TransformerModelBase):
     @classmethod
     def build_model(cls, cfg, task):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
+        everything = cfg
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
         refuse_unknown_options(vars(cfg))
@@ -176,7 +182,9 @@ class TransformerRFAModel(TransformerModelBase):
                 if is_set:
                     logger.warning(f"--causal-attention softmax: --rfa-{flag} changes nothing")
         rebuild_batches_each_epoch(task)
-        return super().build_model(cfg, task)
+        model = super().build_model(cfg, task)
+        model.monitor = monitor_of(everything, cfg.rfa_monitor, model.decoder)
+        return model
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens):
@@ -187,6 +195,18 @@ class TransformerRFAModel(TransformerModelBase):
         return TransformerRFADecoder(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
+
+    def set_num_updates(self, num_updates):
+        """Called by fairseq before each batch of training."""
+        super().set_num_updates(num_updates)
+        if self.monitor is not None:
+            self.monitor.begin_update(num_updates)
+
+    def train(self, mode=True):
+        """Left by fairseq for validation, after the last update as well."""
+        if self.monitor is not None and self.training and not mode:
+            self.monitor.leave_training()
+        return super().train(mode)
 
     def set_beam_size(self, beam_size):
         """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""

@@ -112,5 +112,56 @@ find_languages() {
     target=${name#*-}
 }
 
+# need_module NAME REMEDY: refuses where Python lacks a module.
+need_module() {
+    python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' "$1" ||
+        fail "Python package '$1' not found; $2"
+}
+
+# read_preparation DATA: sets tokenizer, bpe and letter_case to what the file DATA/preparation says
+# (moses, subword_nmt and mixed where it says nothing), and pieces to the file that splits words.
+read_preparation() {
+    local file=$1/preparation line
+    tokenizer=moses bpe=subword_nmt letter_case=mixed
+    if [ -f "$file" ]; then
+        while IFS= read -r line || [ -n "$line" ]; do
+            case $line in
+                tokenizer=moses | tokenizer=none) tokenizer=${line#*=} ;;
+                bpe=subword_nmt | bpe=sentencepiece) bpe=${line#*=} ;;
+                case=mixed | case=lowercase) letter_case=${line#*=} ;;
+                *) fail "'$file' says '$line', which is not known here; make the data again with data-prep/" ;;
+            esac
+        done <"$file"
+    fi
+    pieces=code
+    [ "$bpe" = subword_nmt ] || pieces=sentencepiece.model
+    need_file "$1/$pieces" "--data must hold the pieces of words; give the folder 'binarized' made by data-prep/"
+}
+
+# print_command WORD…: a command to copy: quotes only where they are needed, lines of at most 100
+# characters where its flags allow it.
+print_command() {
+    local word flag= line=
+    for word; do
+        [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word=${word@Q}
+        if [[ $word == --* ]]; then
+            append_flag
+            flag=$word
+        else
+            flag=$flag${flag:+ }$word
+        fi
+    done
+    append_flag
+    printf '%s\n' "$line"
+}
+
+append_flag() {
+    if [ -n "$line" ] && [ $((${#line} + ${#flag})) -gt 96 ]; then
+        printf '%s \\\n' "$line"
+        line="   "
+    fi
+    line=$line${line:+ }$flag
+}
+
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 plugin=$root/fairseq_rfa

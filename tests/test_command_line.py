@@ -37,7 +37,8 @@ for route in sys.argv[1:]:
         sys.exit(f"{route} failed")
 """
 HYDRA = """
-common: {{user_dir: "{plugin}", cpu: true, seed: 7}}
+common:
+  {{user_dir: "{plugin}", cpu: true, seed: 7, tensorboard_logdir: "{folder}/tensorboard", log_interval: 1}}
 task: {{_name: translation, data: "{data}", source_lang: de, target_lang: en}}
 model: {{_name: transformer_rfa_tiny_gate, decoder_layers: 2, rfa_causal_dim: 16, dropout: 0.2}}
 criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
@@ -116,6 +117,7 @@ def test_hydra_train(data, tmp_path):
     (tmp_path / "study.yaml").write_text(HYDRA.format(plugin=PLUGIN, data=data, folder=tmp_path))
     flags = ["--config-dir", tmp_path, "--config-name", "study"]
     succeeded(command("fairseq-hydra-train", *flags, folder=tmp_path))
+    assert {"rfa", "train_inner"} <= {path.name for path in (tmp_path / "tensorboard").iterdir()}
     path = tmp_path / "run" / "checkpoint_last.pt"
     options = torch.load(path, weights_only=True)["cfg"]["model"]
     assert (options["decoder_layers"], options["encoder_layers"]) == (2, 3)

@@ -1,0 +1,74 @@
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_rfa.compat import counting_from_start, restore_functions
+
+RUNTIME = SimpleNamespace(global_ordinal=lambda: 3, world_size=lambda: 8)
+
+
+def newer_xla(get_memory_info):
+    """As torch_xla 2.7 and newer: without get_ordinal and xrt_world_size."""
+    return SimpleNamespace(get_memory_info=get_memory_info)
+
+
+def memory_in_bytes(device=None):
+    return {"bytes_used": 1024 * 250, "bytes_limit": 1024 * 1000, "peak_bytes_used": 1024 * 300}
+
+
+def no_memory_info(device=None):
+    raise RuntimeError("not implemented")
+
+
+def test_removed_functions_come_back():
+    xla_model = newer_xla(memory_in_bytes)
+    restore_functions(xla_model, RUNTIME)
+    assert xla_model.get_ordinal() == 3
+    assert xla_model.xrt_world_size() == 8
+
+
+def test_functions_that_are_there_stay():
+    xla_model = newer_xla(memory_in_bytes)
+    xla_model.get_ordinal, xla_model.xrt_world_size = lambda: 1, lambda: 2
+    restore_functions(xla_model, RUNTIME)
+    assert (xla_model.get_ordinal(), xla_model.xrt_world_size()) == (1, 2)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_in_the_keys_that_fairseq_reads(times):
+    xla_model = newer_xla(memory_in_bytes)
+    for _ in range(times):
+        restore_functions(xla_model, RUNTIME)
+    info = xla_model.get_memory_info("xla:0")
+    assert (info["kb_free"], info["kb_total"]) == (750, 1000)
+    assert info["peak_bytes_used"] == 1024 * 300
+
+
+def test_memory_of_an_older_version_stays():
+    xla_model = newer_xla(lambda device: {"kb_free": 1, "kb_total": 2})
+    restore_functions(xla_model, RUNTIME)
+    assert xla_model.get_memory_info("xla:0") == {"kb_free": 1, "kb_total": 2}
+
+
+def test_a_device_without_an_account_of_memory():
+    xla_model = newer_xla(no_memory_info)
+    restore_functions(xla_model, RUNTIME)
+    assert xla_model.get_memory_info("xla:0") == {"kb_free": 0, "kb_total": 0}
+
+
+class ReadAhead:
+    """As fairseq's loader for TPUs: it counts from where the iterator stands after the reading ahead."""
+
+    def __init__(self, iterator):
+        iterator.n += 5
+        self.n = iterator.n
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_batches_that_were_read_ahead_still_count(times):
+    loader = ReadAhead
+    for _ in range(times):
+        loader = counting_from_start(loader)
+    iterator = SimpleNamespace(n=2)
+    assert loader(iterator).n == 2 and iterator.n == 7
+    assert loader(SimpleNamespace(n=0)).n == 0

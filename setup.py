@@ -5,9 +5,15 @@ from setuptools import setup
 here = Path(__file__).parent
 
 EXTRAS = {
-    "recipes": ["matplotlib>=3.7", "sacrebleu>=2.3", "sacremoses>=0.1", "subword-nmt>=0.3.8"],
+    "recipes": [
+        "matplotlib>=3.7",
+        "sacrebleu>=2.3",
+        "sacremoses>=0.1",
+        "sentencepiece>=0.2",
+        "subword-nmt>=0.3.8",
+    ],
     "tensorboard": ["tensorboard>=2.14"],
-    "test": ["pytest>=7"],
+    "test": ["pytest>=7", "tensorboard>=2.14"],
 }
 
 setup(
@@ -28,5 +34,5 @@ setup(
         "numpy>=1.23,<2",
         "torch>=2.6,<3",
     ],
-    extras_require={**EXTRAS, "all": sorted(sum(EXTRAS.values(), []))},
+    extras_require={**EXTRAS, "all": sorted({*sum(EXTRAS.values(), [])})},
 )

@@ -4,6 +4,7 @@ Every tool of the chain must see the same lines, so whatever any of them takes
 for the end of a line is refused inside a line, and so is an empty line.
 """
 
+import re
 import sys
 
 SEPARATORS = {
@@ -19,6 +20,7 @@ SEPARATORS = {
     "\u2029": "paragraph separator",
     "\0": "null character",
 }
+SEPARATOR = re.compile("[" + "".join(SEPARATORS) + "]")
 
 
 def check_file(name):
@@ -35,12 +37,12 @@ def check_file(name):
                 ) from None
             if count == 1 and text.startswith("\ufeff"):
                 raise ValueError(f"{name}:1: byte order mark (U+FEFF) at the start; remove it")
-            for character in text:
-                if character in SEPARATORS:
-                    raise ValueError(
-                        f"{name}:{count}: {SEPARATORS[character]} (U+{ord(character):04X}) "
-                        "inside a line; replace it by a space or end the line with a line feed alone"
-                    )
+            found = SEPARATOR.search(text)
+            if found:
+                raise ValueError(
+                    f"{name}:{count}: {SEPARATORS[found[0]]} (U+{ord(found[0]):04X}) "
+                    "inside a line; replace it by a space or end the line with a line feed alone"
+                )
             if not text.strip():
                 raise ValueError(f"{name}:{count}: empty line; remove the line from both languages")
     return count

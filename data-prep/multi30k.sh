@@ -17,6 +17,7 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/common.sh"
+source "$here/archives.sh"
 
 out= from= source=en target=de merges=4000
 url=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
@@ -52,7 +53,7 @@ take_local() {
     for name in "${names[@]}"; do
         file=$from/$name
         if [ -f "$file.gz" ]; then
-            gzip --test -- "$file.gz" 2>/dev/null ||
+            is_whole "$file.gz" "$file.gz" ||
                 fail "'$file.gz' is not a whole gzip file; fetch it again"
             gzip --decompress --stdout -- "$file.gz"
             return
@@ -64,27 +65,18 @@ take_local() {
     fail "neither '$from/$1.gz' nor '$from/$1' found; put it there or leave --from away to download"
 }
 
-# download NAME LINES: fetches NAME.gz once and gives its text.
-download() {
+# fetch NAME LINES: downloads NAME.gz once and gives its text.
+fetch() {
     local file=$out/download/$1.gz lines
     if [ ! -f "$file" ]; then
         printf 'downloading %s\n' "$url/$1.gz" >&2
-        mkdir -p -- "$out/download"
-        rm -f -- "$file.partial"
-        curl --fail --location --silent --show-error --output "$file.partial" "$url/$1.gz" || {
-            rm -f -- "$file.partial"
-            fail "cannot download $url/$1.gz; try again, or fetch the files by hand and use --from"
-        }
-        gzip --test -- "$file.partial" 2>/dev/null || {
-            rm -f -- "$file.partial"
-            fail "$url/$1.gz is not a whole gzip file; check the address, or use --from"
-        }
-        lines=$(gzip --decompress --stdout -- "$file.partial" | wc -l)
+        download "$url/$1.gz" "$file.new"
+        lines=$(gzip --decompress --stdout -- "$file.new" | wc -l)
         [ "$lines" -eq "$2" ] || {
-            rm -f -- "$file.partial"
+            rm -f -- "$file.new"
             fail "$url/$1.gz has $lines lines, not $2; check the address, or use --from"
         }
-        mv -- "$file.partial" "$file"
+        mv -- "$file.new" "$file"
     fi
     gzip --decompress --stdout -- "$file"
 }
@@ -103,7 +95,7 @@ for split in "${splits[@]}"; do
             fi
             mv -- "$file.new" "$file"
         elif [ ! -f "$file" ]; then
-            write_file "$file" download "$name.$language" "$lines" || exit 1
+            write_file "$file" fetch "$name.$language" "$lines" || exit 1
         fi
     done
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepare raw parallel text for fairseq: check, tokenise, learn and apply BPE, binarise.
+# Prepare raw parallel text for fairseq: check, tokenise, learn and apply subwords, binarise.
 #
 #   data-prep/prepare.sh --raw DIR --source de --target en --out DIR
 #
@@ -7,28 +7,44 @@
 #                 more tests, test1.LANGUAGE, test2.LANGUAGE, …: UTF-8, one sentence a line
 # --source LANGUAGE, --target LANGUAGE
 # --out DIR       where everything is written
+# --subword NAME  bpe (default): Moses tokens and joint BPE; or sentencepiece: shared pieces of
+#                 the raw text
 # --merges N      joint BPE merges (default 4000)
+# --vocabulary-size N
+#                 sentencepiece's pieces (default 32000)
+# --no-dash-splits, --lowercase
+#                 how Moses tokens are made: words with a dash stay whole, capitals become small
+# --separate-dictionaries
+#                 one dictionary for each language in place of a joined one
+# --jobs N        processes (default 1); the result does not depend on them
 #
 # It makes
 #   OUT/raw/        the text as it came; score translations against OUT/raw/test.TARGET
-#   OUT/tokenized/  Moses tokens, as `--tokenizer moses` of fairseq makes them
-#   OUT/bpe/        the same with BPE
-#   OUT/binarized/  for fairseq-train and fairseq-generate, with a joined dictionary; the BPE
-#                   codes are in OUT/binarized/code
+#   OUT/tokenized/  Moses tokens, as `--tokenizer moses` of fairseq makes them (for bpe)
+#   OUT/bpe/        the same, or the raw text, in subwords
+#   OUT/binarized/  for fairseq-train and fairseq-generate; the BPE codes are in
+#                   OUT/binarized/code, or the model in OUT/binarized/sentencepiece.model, and
+#                   OUT/binarized/preparation says which of these ways the text went
 # A second run with the same input repeats nothing. Empty lines, separators of lines inside a
 # line and unequal line counts are refused.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/common.sh"
+source "$here/archives.sh"
 
-raw= source= target= out= merges=4000
+raw= source= target= out= subword=bpe merges=4000 vocabulary_size=32000 jobs=1
+no_dash_splits= lowercase= separate_dictionaries=
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
-        --raw | --source | --target | --out | --merges)
+        --raw | --source | --target | --out | --subword | --merges | --vocabulary-size | --jobs)
             need_value "$@"
             set_option "$1" "$2"
             shift 2
+            ;;
+        --no-dash-splits | --lowercase | --separate-dictionaries)
+            set_option "$1" "$1"
+            shift
             ;;
         *) unknown_option "$1" ;;
     esac
@@ -36,8 +52,20 @@ done
 need_options raw source target out
 [ "$source" != "$target" ] || fail "--source and --target are both '$source'; name two languages"
 need_whole_number --merges "$merges"
+need_whole_number --vocabulary-size "$vocabulary_size"
+need_whole_number --jobs "$jobs"
+case $subword in
+    bpe) model=code size=$merges way=subword_nmt size_setting=merges=$merges ;;
+    sentencepiece)
+        model=sentencepiece.model size=$vocabulary_size way=sentencepiece size_setting=vocabulary_size=$size
+        [ -z "$no_dash_splits$lowercase" ] ||
+            fail "$no_dash_splits $lowercase: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
+        ;;
+    *) fail "--subword '$subword' is not one of bpe, sentencepiece" ;;
+esac
 [ -d "$raw" ] || fail "--raw '$raw' is not a folder; give the folder with train.$source"
 need_command python sacremoses subword-nmt fairseq-preprocess sha256sum
+[ "$subword" = bpe ] || need_module sentencepiece "run: pip install -e '.[recipes]'"
 raw=$(absolute_path "$raw")
 out=$(absolute_path "$out")
 
@@ -59,54 +87,86 @@ for split in "${splits[@]}"; do
     python "$here/check_parallel.py" "$raw/$split.$source" "$raw/$split.$target" || exit 1
 done
 
-mkdir -p -- "$out"/{raw,tokenized,bpe}
+mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
 checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)
+flags=$(printf '%s\n' $no_dash_splits $lowercase $separate_dictionaries | sed 's/^--//')
 same_settings "$out/settings" "source=$source
 target=$target
-merges=$merges
-$checksums"
+$size_setting
+${flags:+$flags
+}$checksums"
 cd -- "$out"
-if [ -f binarized/code ]; then
+
+tokenizer=moses case=mixed
+[ "$subword" = bpe ] || tokenizer=none
+[ -z "$lowercase" ] || case=lowercase
+preparation="tokenizer=$tokenizer
+bpe=$way
+case=$case"
+if [ -f "binarized/$model" ]; then
+    [ -f binarized/preparation ] || write_file binarized/preparation printf '%s\n' "$preparation"
     say "$out is complete"
     exit 0
 fi
 
-for split in "${splits[@]}"; do
-    for language in "$source" "$target"; do
-        file=$split.$language
-        [ -f "raw/$file" ] || write_file "raw/$file" cat -- "$raw/$file"
-        [ -f "tokenized/$file" ] && continue
-        say "tokenising $file"
-        write_file "tokenized/$file" sacremoses --quiet --language "$language" \
-            tokenize --aggressive-dash-splits <"raw/$file" || fail "cannot tokenise $out/raw/$file"
-    done
-done
+# copy FROM TO
+copy() {
+    write_file "$2" cat -- "$1" 2>/dev/null || fail "cannot copy '$1' to '$out/$2'; is there space left?"
+}
 
-if [ ! -f bpe/code ]; then
-    say "learning $merges BPE merges"
-    cat "tokenized/train.$source" "tokenized/train.$target" |
-        write_file bpe/code subword-nmt learn-bpe --symbols "$merges" 2>learn-bpe.log ||
-        fail "cannot learn BPE merges; see $out/learn-bpe.log"
-fi
+# encode WAY OPTION… FILE…
+encode() {
+    python "$here/encode_text.py" "$1" --jobs "$jobs" "${@:2}" || exit 1
+}
+
 for split in "${splits[@]}"; do
     for language in "$source" "$target"; do
         file=$split.$language
-        [ -f "bpe/$file" ] || write_file "bpe/$file" \
-            subword-nmt apply-bpe --codes bpe/code <"tokenized/$file" ||
-            fail "cannot apply BPE to $out/tokenized/$file"
+        [ -f "raw/$file" ] || copy "$raw/$file" "raw/$file"
     done
 done
+# Errors name the whole path.
+text=$out/raw model_option=--model
+if [ "$subword" = bpe ]; then
+    text=$out/tokenized model_option=--codes
+    mkdir -p tokenized
+    for language in "$source" "$target"; do
+        encode moses --language "$language" $no_dash_splits $lowercase \
+            --from "$out/raw" --to "$text" "${splits[@]/%/.$language}"
+    done
+fi
+if [ ! -f "bpe/$model" ]; then
+    say "learning $subword, $size_setting"
+    python "$here/learn_subwords.py" "$way" --size "$size" --out "$out/bpe/$model" \
+        "$text/train.$source" "$text/train.$target" || exit 1
+fi
+encode "$way" "$model_option" "bpe/$model" --from "$text" --to "$out/bpe" \
+    "${splits[@]/%/.$source}" "${splits[@]/%/.$target}"
 
 say "binarising"
 rm -rf binarized.partial
-fairseq-preprocess --source-lang "$source" --target-lang "$target" --joined-dictionary \
+dictionary=(--joined-dictionary)
+[ -z "$separate_dictionaries" ] || dictionary=()
+fairseq-preprocess --source-lang "$source" --target-lang "$target" "${dictionary[@]}" \
     --trainpref bpe/train --validpref bpe/valid \
     --testpref "$(printf 'bpe/%s,' "${tests[@]}" | sed 's/,$//')" \
-    --destdir binarized.partial >preprocess.log 2>&1 ||
-    fail "fairseq-preprocess failed; see $out/preprocess.log"
+    --workers "$jobs" --destdir binarized.partial >preprocess.log 2>&1 || {
+    reason="see $out/preprocess.log"
+    [ "$(free_space "$out")" -ge 64 ] || reason="no space left in $out"
+    rm -rf binarized.partial
+    fail "fairseq-preprocess failed; $reason"
+}
 rm -f binarized.partial/preprocess.log
-cp bpe/code binarized.partial/code
+names=()
+for split in "${splits[@]}"; do
+    for language in "$source" "$target"; do
+        names+=("bpe/$split.$language" "binarized.partial/$split.$source-$target.$language")
+    done
+done
+python "$here/check_binarized.py" "${names[@]}" || exit 1
+copy "bpe/$model" "binarized.partial/$model"
+write_file binarized.partial/preparation printf '%s\n' "$preparation"
 rm -rf binarized
 mv binarized.partial binarized
 say "$out/binarized is ready for fairseq-train"

@@ -12,15 +12,17 @@
 # --beam N           default 5
 # --out DIR          keeps generate.txt, hypotheses.txt and score.json (default: keeps nothing)
 # --json FILE        another place for score.json
+# --dry-run          print the commands and do nothing; needs --out
 # -- FLAGS           any flags of fairseq-generate, for instance --lenpen 0.6
 #
 # Prints one line: the signature and the score. A second run with the same checkpoint, data and
-# flags repeats that line without decoding.
+# flags repeats that line without decoding. How words were split is in DATA/preparation; where it
+# says that the data are in small letters, the score leaves case aside and says so.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/common.sh"
 
-data= checkpoint= reference= subset=test beam=5 out= json= flags=()
+data= checkpoint= reference= subset=test beam=5 out= json= dry_run= flags=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
@@ -29,6 +31,7 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
+        --dry-run) dry_run=yes; shift ;;
         --) shift; flags=("$@"); break ;;
         *) unknown_option "$1" ;;
     esac
@@ -38,39 +41,69 @@ need_whole_number --beam "$beam"
 refuse_flags --path --gen-subset --beam --nbest --results-path --user-dir -- "${flags[@]}"
 need_command python fairseq-generate sacrebleu sha256sum
 IFS=: read -ra checkpoints <<<"$checkpoint"
+[ -z "$dry_run" ] || need_options out
 for file in "${checkpoints[@]}"; do
-    need_file "$file" "give a checkpoint that fairseq-train wrote"
+    [ -n "$dry_run" ] || need_file "$file" "give a checkpoint that fairseq-train wrote"
 done
 need_file "$reference" "give the raw target text of the subset '$subset'"
 find_languages "$data" "$subset"
-need_file "$data/code" "--data must hold the BPE codes; make it with data-prep/prepare.sh"
+read_preparation "$data"
 
-if [ -n "$out" ]; then
+splitting=() ways=
+[ "$tokenizer" = none ] || splitting+=(--tokenizer "$tokenizer")
+case $bpe in
+    subword_nmt) splitting+=(--bpe "$bpe" --bpe-codes "$data/$pieces") ;;
+    sentencepiece)
+        need_module sentencepiece "run: pip install sentencepiece"
+        splitting+=(--bpe "$bpe" --sentencepiece-model "$data/$pieces")
+        ;;
+esac
+ignoring=()
+[ "$letter_case" = mixed ] || ignoring=(--lowercase)
+[ "$tokenizer $bpe $letter_case" = "moses subword_nmt mixed" ] || ways=" $tokenizer $bpe $letter_case"
+
+if [ -n "$dry_run" ]; then
+    :
+elif [ -n "$out" ]; then
     mkdir -p -- "$out"
 else
     out=$(mktemp -d)
     trap 'rm -rf -- "$out"' EXIT
 fi
+generate=(
+    fairseq-generate "$data" --user-dir "$plugin"
+    --task translation --source-lang "$source" --target-lang "$target"
+    --path "$checkpoint" --gen-subset "$subset" --beam "$beam" --nbest 1
+    "${splitting[@]}" --required-batch-size-multiple 1 --no-progress-bar "${flags[@]}"
+)
+order=(python "$here/hypotheses.py" "$out/generate.txt" "$reference")
+bleu=(
+    sacrebleu "$reference" --input "$out/hypotheses.txt" --metrics bleu --width 2 --format json
+    "${ignoring[@]}"
+)
+if [ -n "$dry_run" ]; then
+    print_command mkdir -p "$out"
+    say "$(print_command "${generate[@]}") >$(print_command "$out/generate.txt")"
+    say "$(print_command "${order[@]}") >$(print_command "$out/hypotheses.txt")"
+    print_command "${bleu[@]}"
+    exit 0
+fi
+
 settings=$(
-    printf 'subset=%s beam=%s flags=%s\n' "$subset" "$beam" "${flags[*]@Q}"
-    cat -- "${checkpoints[@]}" "$reference" "$data/code" "$data/dict.$source.txt" \
+    printf 'subset=%s beam=%s flags=%s%s\n' "$subset" "$beam" "${flags[*]@Q}" "$ways"
+    cat -- "${checkpoints[@]}" "$reference" "$data/$pieces" "$data/dict.$source.txt" \
         "$data/$subset.$source-$target.$source.bin" | sha256sum
 )
 if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$settings" ]; then
     rm -f -- "$out"/{settings,score.json,generate.txt,hypotheses.txt}
     say "decoding $subset with beam $beam" >&2
-    write_file "$out/generate.txt" fairseq-generate "$data" --user-dir "$plugin" \
-        --task translation --source-lang "$source" --target-lang "$target" \
-        --path "$checkpoint" --gen-subset "$subset" --beam "$beam" --nbest 1 \
-        --tokenizer moses --bpe subword_nmt --bpe-codes "$data/code" \
-        --required-batch-size-multiple 1 --no-progress-bar "${flags[@]}" 2>"$out/generate.log" ||
+    write_file "$out/generate.txt" "${generate[@]}" 2>"$out/generate.log" ||
         fail "fairseq-generate stopped: $(tail -n 1 "$out/generate.log")"
-    write_file "$out/hypotheses.txt" python "$here/hypotheses.py" "$out/generate.txt" "$reference" || exit 1
-    write_file "$out/bleu.json" sacrebleu "$reference" --input "$out/hypotheses.txt" \
-        --metrics bleu --width 2 --format json || fail "sacrebleu stopped; see the lines above"
+    write_file "$out/hypotheses.txt" "${order[@]}" || exit 1
+    write_file "$out/bleu.json" "${bleu[@]}" || fail "sacrebleu stopped; see the lines above"
     write_file "$out/score.json" python "$here/score_report.py" --checkpoint "$checkpoint" \
         --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
-        --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
+        --case "$letter_case" --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
     rm -f -- "$out/bleu.json"
     write_file "$out/settings" printf '%s\n' "$settings"
 fi
@@ -81,8 +114,8 @@ import sys
 
 with open(sys.argv[1], encoding="utf-8") as stream:
     report = json.load(stream)
-print(
-    f"SacreBLEU {report['subset']} {report['signature']} = {report['score']} "
-    f"({report['sentences']} sentences, beam {report['beam']}, {':'.join(report['checkpoints'])})"
-)
+about = f"{report['sentences']} sentences, beam {report['beam']}, {':'.join(report['checkpoints'])}"
+if report.get("case") == "lowercase":
+    about += "; the data set is lowercased, so case does not count"
+print(f"SacreBLEU {report['subset']} {report['signature']} = {report['score']} ({about})")
 PYTHON

@@ -40,6 +40,7 @@ def report(bleu, checkpoints, options):
         "subset": options.subset,
         "sentences": options.sentences,
         "beam": options.beam,
+        "case": options.case,
         "flags": options.flags,
         **signature,
     }
@@ -51,6 +52,7 @@ def main():
     parser.add_argument("--subset", required=True)
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--sentences", type=int, required=True)
+    parser.add_argument("--case", choices=("mixed", "lowercase"), default="mixed")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[])
     options = parser.parse_args()
     logging.disable(logging.INFO)

@@ -109,7 +109,7 @@ def test_prepare_makes_what_it_documents(raw, prepared):
                     (raw / f"{subset}.{language}").read_text().split("\n")
                 )
     names = set(files_below(prepared / "binarized"))
-    assert names == {"code", "dict.de.txt", "dict.en.txt"} | {
+    assert names == {"code", "dict.de.txt", "dict.en.txt", "preparation"} | {
         f"{subset}.de-en.{language}.{kind}"
         for subset in subsets
         for language in ("de", "en")
@@ -118,6 +118,9 @@ def test_prepare_makes_what_it_documents(raw, prepared):
     kept = checksums(prepared)
     assert kept["binarized/dict.de.txt"] == kept["binarized/dict.en.txt"]
     assert kept["binarized/code"] == kept["bpe/code"]
+    assert (prepared / "binarized/preparation").read_text() == (
+        "tokenizer=moses\nbpe=subword_nmt\ncase=mixed\n"
+    )
     assert checksums(prepared / "raw") == checksums(raw)
     assert not [name for name in kept if "partial" in name]
 
@@ -140,11 +143,46 @@ def test_an_interrupted_run_is_finished_from_another_folder(raw, prepared, tmp_p
     (out / "binarized.partial/dict.de.txt").write_text("half a dictionary")
     before = times(out)
     relative = os.path.relpath(raw, tmp_path)
-    succeed(PREPARE, *options(relative, "a copy"), cwd=tmp_path)
+    succeed(PREPARE, *options(relative, "a copy"), "--jobs", 2, cwd=tmp_path)
     assert checksums(out / "binarized") == expected
     assert (out / "bpe/train.en").read_bytes() == (prepared / "bpe/train.en").read_bytes()
     repeated = {name for name, time in times(out).items() if before.get(name, time) != time}
     assert repeated == {"preprocess.log"}
+
+
+def test_a_folder_of_an_older_version_learns_how_it_was_prepared(raw, prepared, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(prepared, out)
+    (out / "binarized/preparation").unlink()
+    assert "is complete" in succeed(PREPARE, *options(raw, out)).stdout
+    assert checksums(out) == checksums(prepared)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--subword", "words"], "--subword 'words' is not one of bpe, sentencepiece"),
+        (["--subword", "sentencepiece", "--lowercase"], "--lowercase: sentencepiece takes the text as it is"),
+        (["--jobs", "0"], "--jobs '0' is not a whole number above 0"),
+    ],
+)
+def test_prepare_refuses_what_makes_no_sense(raw, tmp_path, flags, message):
+    assert message in refused(PREPARE, *options(raw, tmp_path / "out"), *flags)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["--lowercase", "--no-dash-splits", "--separate-dictionaries"])
+def test_the_same_folder_with_another_flag_is_refused(raw, prepared, flag):
+    before = times(prepared)
+    assert flag.removeprefix("--") in refused(PREPARE, *options(raw, prepared), flag)
+    assert times(prepared) == before
+
+
+def test_pieces_that_the_text_does_not_have_are_refused(raw, tmp_path):
+    arguments = [*options(raw, tmp_path), "--subword", "sentencepiece", "--vocabulary-size", 9000]
+    message = refused(PREPARE, *arguments)
+    assert "cannot learn 9000 pieces: Vocabulary size too high" in message
+    assert not files_below(tmp_path / "bpe")
 
 
 def test_the_same_folder_with_other_settings_is_refused(raw, prepared):

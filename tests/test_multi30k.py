@@ -1,15 +1,13 @@
-import functools
 import gzip
-import http.server
 import os
 import re
 import shutil
 import socket
 import sys
-import threading
 from pathlib import Path
 
 import pytest
+from made_archives import web_server
 from scripts import ROOT, files_below, refused, run_script, succeed
 
 sys.path.insert(0, str(ROOT / "data-prep"))
@@ -78,17 +76,8 @@ def server(tmp_path):
     folder = tmp_path / "served"
     folder.mkdir()
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield folder, f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join()
+    with web_server(folder) as url:
+        yield folder, url
 
 
 def test_a_page_in_place_of_an_archive_is_refused(server, tmp_path):

@@ -19,6 +19,8 @@ SCRIPTS = [
     "recipes/train.sh",
     "recipes/score.sh",
     "recipes/multi30k.sh",
+    "recipes/iwslt14.sh",
+    "recipes/wmt14.sh",
     "recipes/ablation.sh",
     "recipes/decode-benchmark.sh",
     "recipes/quickstart.sh",

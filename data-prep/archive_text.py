@@ -1,0 +1,106 @@
+"""Lines and segments of the files in the archives of parallel corpora."""
+
+import contextlib
+import gzip
+import html
+import itertools
+import posixpath
+import re
+import tarfile
+import zlib
+
+from check_parallel import SEPARATOR
+
+PIECE = re.compile(r"<doc\b(?P<doc>[^>]*)>|<seg\b(?P<seg>[^>]*)>(?P<text>.*?)</seg\s*>", re.I | re.S)
+ENTITY = re.compile(r"&(#\d+|#x[0-9a-f]+|[a-z]\w*);", re.I)
+
+
+@contextlib.contextmanager
+def errors_of(archive, name):
+    try:
+        yield
+    except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{archive} cannot be read at '{name}' ({reason}); fetch it again") from None
+
+
+def find_member(tar, name):
+    for member in tar:
+        if posixpath.normpath(member.name) == name and member.isfile():
+            return member
+    raise ValueError(f"{tar.name} holds no '{name}'; give the archive of the original release")
+
+
+def member_lines(archive, name):
+    """The lines of a file in a tar archive as bytes, unpacked where its name ends with .gz."""
+    with errors_of(archive, name), tarfile.open(archive) as tar:
+        stream = tar.extractfile(find_member(tar, name))
+        with gzip.open(stream) if name.endswith(".gz") else stream as lines:
+            yield from lines
+
+
+def paired_lines(first, second, names):
+    """Pairs of lines; numbers that differ are refused when both ends are known."""
+    pairs = itertools.zip_longest(first, second)
+    for count, pair in enumerate(pairs):
+        if None in pair:
+            rest = 1 + sum(1 for _ in (first if pair[1] is None else second))
+            counts = (count + rest, count) if pair[1] is None else (count, count + rest)
+            raise ValueError(
+                f"{names[0]} has {counts[0]} lines of text, {names[1]} has {counts[1]}; "
+                "line N of one must translate line N of the other"
+            )
+        yield pair
+
+
+def plain_text(line):
+    """A line as all later tools see it: one line, without spaces or a byte order mark at its ends."""
+    return SEPARATOR.sub(" ", line).strip(" \t\n\ufeff")
+
+
+def decode(data, name):
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name}:{line}: byte {data[error.start]:#04x} is not UTF-8; fetch the archive again"
+        ) from None
+
+
+def attribute(name, text):
+    found = re.search(rf"""\b{name}\s*=\s*["']?([^"'\s>]+)""", text, re.I)
+    return found[1] if found else ""
+
+
+def read_segments(text, name):
+    """The texts of an SGM or XML set by document and segment id."""
+    found, document = {}, ""
+    for piece in PIECE.finditer(text):
+        if piece["doc"] is not None:
+            document = attribute("docid", piece["doc"])
+            continue
+        key = document, attribute("id", piece["seg"])
+        if key in found:
+            raise ValueError(f"{name}: segment {key[1]} of document '{key[0]}' occurs twice")
+        decoded = ENTITY.sub(lambda entity: html.unescape(entity[0]), piece["text"])
+        found[key] = plain_text(decoded.replace("\n", " "))
+    return found
+
+
+def paired_segments(first, second, names):
+    """Pairs of segments with the same document and id, in the order of the first set."""
+    sets = [read_segments(text, name) for text, name in zip((first, second), names)]
+    if len(sets[0]) != len(sets[1]):
+        raise ValueError(f"{names[0]} has {len(sets[0])} segments, {names[1]} has {len(sets[1])}")
+    if not sets[0]:
+        raise ValueError(f"{names[0]} has no segments; give the archive of the original release")
+    for document, number in sets[0]:
+        if (document, number) not in sets[1]:
+            raise ValueError(f"{names[1]} has no segment {number} of document '{document}'")
+    return [(text, sets[1][key]) for key, text in sets[0].items()]
+
+
+def member_text(archive, name):
+    """The whole text of a small file in an archive."""
+    return decode(b"".join(member_lines(archive, name)), f"{archive}: {name}")

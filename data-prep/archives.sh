@@ -1,0 +1,152 @@
+# Shared by the scripts of data-prep/ that start from archives. Source it after common.sh.
+
+# is_whole FILE NAME: whether FILE, which is or will be called NAME, is a whole archive of that kind.
+is_whole() {
+    [ -s "$1" ] || return 1
+    case $2 in
+        *.tar) tar --list --file "$1" >/dev/null 2>&1 ;;
+        *.tgz) gzip --test -- "$1" 2>/dev/null && tar --list --gzip --file "$1" >/dev/null 2>&1 ;;
+        *) gzip --test -- "$1" 2>/dev/null ;;
+    esac
+}
+
+kind_of() {
+    case $1 in
+        *.tar | *.tgz) say "tar archive" ;;
+        *) say "gzip file" ;;
+    esac
+}
+
+# download URL FILE: FILE appears only when it is whole. An interrupted download is continued.
+download() {
+    local url=$1 file=$2 resume=() progress=--silent message status=0
+    mkdir -p -- "$(dirname -- "$file")"
+    [ ! -t 2 ] || progress=--progress-bar
+    [ ! -f "$file.partial" ] || resume=(--continue-at -)
+    message=$(curl --fail --location "$progress" --write-out '%{errormsg}' \
+        "${resume[@]}" --output "$file.partial" "$url") || status=$?
+    # What the server cannot continue (22, 33, 36) is fetched from the start.
+    if [[ ${#resume[@]} -gt 0 && $status =~ ^(22|33|36)$ ]]; then
+        rm -f -- "$file.partial"
+        download "$url" "$file"
+        return
+    fi
+    [ "$status" -eq 0 ] ||
+        fail "cannot download $url (curl, status $status: $message); try again, or fetch the files by hand and use --from"
+    is_whole "$file.partial" "$url" || {
+        rm -f -- "$file.partial"
+        fail "$url is not a whole $(kind_of "$url"); check the address, or use --from"
+    }
+    mv -- "$file.partial" "$file"
+}
+
+# checksum_in LIST NAME: the checksum of NAME in a list as sha256sum writes it.
+checksum_in() {
+    awk -v name="$2" '{ file = $2; sub(/^\*/, "", file); sub(/.*\//, "", file) }
+        file == name { print $1; exit }' "$1"
+}
+
+# print_with LIST CHECKSUM NAME: the list with one more line.
+print_with() {
+    [ ! -f "$1" ] || cat -- "$1"
+    printf '%s  %s\n' "$2" "$3"
+}
+
+# need_archive_options: checks --from and --checksums, and sets $archives, the folder of the archives.
+need_archive_options() {
+    [ -z "$from" ] || [ -d "$from" ] || fail "--from '$from' is not a folder"
+    [ -n "$from" ] || need_command curl
+    [ -z "$checksums" ] || need_file "$checksums" "give a list as sha256sum writes it, or leave --checksums away"
+    archives=$(absolute_path "${from:-$out/download}")
+    url=${url%/}
+}
+
+# same_corpus NAME: $out is new or holds the same corpus.
+same_corpus() {
+    [ -f "$out/corpus" ] || [ ! -d "$out/raw" ] ||
+        fail "'$out' holds other data; use another --out or remove the folder"
+    mkdir -p -- "$out"
+    same_settings "$out/corpus" "corpus=$1"
+}
+
+# need_archives URL…: each archive is in $archives, whole, the same as at its first use, and as the
+# list $checksums says. Where the text was taken already, an archive may be gone.
+need_archives() {
+    local url name file list=$out/archives.sha256 sum known expected
+    for url; do
+        name=${url##*/} file=$archives/${url##*/} known= expected=
+        if [ ! -f "$file" ]; then
+            [ ! -d "$out/raw" ] || continue
+            [ -z "$from" ] || fail "'$file' not found; put it there or leave --from away to download"
+            say "downloading $url"
+            download "$url" "$file"
+        fi
+        [ ! -f "$list" ] || known=$(checksum_in "$list" "$name")
+        [ -n "$known" ] || is_whole "$file" "$name" ||
+            fail "'$file' is not a whole $(kind_of "$name"); fetch it again"
+        sum=$(sha256sum <"$file" | cut -d ' ' -f 1)
+        [ -z "$known" ] || [ "$sum" = "$known" ] ||
+            fail "'$file' has the sha256 $sum, not $known as at its first use ($list); fetch it again or use another --out"
+        if [ -n "$checksums" ]; then
+            expected=$(checksum_in "$checksums" "$name")
+            [ -n "$expected" ] || fail "--checksums '$checksums' has no line for $name; add it or leave --checksums away"
+            [ "$sum" = "$expected" ] || {
+                [ -n "$from$known" ] || rm -f -- "$file"
+                fail "'$file' has the sha256 $sum, not $expected as '$checksums' says; fetch it again"
+            }
+        fi
+        [ -n "$known" ] || write_file "$list" print_with "$list" "$sum" "$name"
+    done
+}
+
+# write_folder DIR COMMAND…: what the command writes to --out DIR becomes DIR only if it succeeds.
+write_folder() {
+    local folder=$1
+    shift
+    rm -rf -- "$folder.partial"
+    "$@" --out "$folder.partial" || {
+        rm -rf -- "$folder.partial"
+        exit 1
+    }
+    mv -- "$folder.partial" "$folder"
+}
+
+# free_space DIR: KiB that are free where DIR is or will be.
+free_space() {
+    local folder=$1
+    while [ ! -d "$folder" ]; do
+        folder=$(dirname -- "$folder")
+    done
+    df -Pk -- "$folder" | awk 'NR == 2 { print $4 }'
+}
+
+readable() {
+    numfmt --from-unit=1024 --to=iec --suffix=B "$1"
+}
+
+# need_disk DIR KIB: what is in DIR already counts.
+need_disk() {
+    local free used=0
+    free=$(free_space "$1")
+    [ ! -d "$1" ] || used=$(du -sk -- "$1" | cut -f 1)
+    [ $((free + used)) -ge "$2" ] ||
+        fail "'$1' needs about $(readable "$2") of disk, and $(readable "$free") are free there; make room or use another --out"
+}
+
+count_lines() {
+    wc -l <"$1"
+}
+
+differences=()
+
+# compare WHAT COUNT PUBLISHED
+compare() {
+    printf '%-14s %9d, published %9d\n' "$@"
+    [ "$2" -eq "$3" ] || differences+=("$1")
+}
+
+# warn_of_differences: after compare.
+warn_of_differences() {
+    [ ${#differences[@]} -eq 0 ] ||
+        say "warning: $(printf '%s, ' "${differences[@]}" | sed 's/, $//') differ from the published preparation; scores may not be comparable"
+}

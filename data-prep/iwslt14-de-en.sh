@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Fetch IWSLT14 German-English (TED talks) and prepare it for fairseq in the way that makes
+# published scores comparable.
+#
+#   data-prep/iwslt14-de-en.sh --out data/iwslt14
+#   data-prep/iwslt14-de-en.sh --out data/iwslt14 --from DIR
+#
+# --out DIR       where everything is written; see data-prep/prepare.sh for what it holds
+# --from DIR      take de-en.tgz from this folder in place of downloading it
+# --source LANGUAGE, --target LANGUAGE
+#                 de to en (default) or en to de
+# --checksums FILE
+#                 the archive must have the checksum of this list, as sha256sum writes it
+# --merges N      joint BPE merges (default 10000)
+# --jobs N        processes (default: all cores); the result does not depend on them
+# --url URL       download from this address (default: the copy that fairseq's own examples use)
+#
+# Lines of metadata and tags are left out, words are Moses tokens (dashes not split) in small
+# letters, training pairs have 1 to 175 tokens on each side and at most 1.5 times as many on one
+# side as on the other, every 23rd of them is for validation. The test is dev2010, dev2012,
+# tst2010, tst2011 and tst2012; ’ becomes ' there. The dictionaries are separate. OUT/raw has the
+# same lines with capitals and without tokens. Needs about 300 MB of disk and a few minutes.
+#
+# The checksum of the archive is kept in OUT/archives.sha256, and a later run with another
+# archive is refused. A second run repeats nothing that is complete.
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../recipes/common.sh"
+source "$here/archives.sh"
+
+out= from= source=de target=en checksums= merges=10000 jobs=$(getconf _NPROCESSORS_ONLN)
+url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help) usage; exit 0 ;;
+        --out | --from | --source | --target | --checksums | --merges | --jobs | --url)
+            need_value "$@"
+            set_option "$1" "$2"
+            shift 2
+            ;;
+        *) unknown_option "$1" ;;
+    esac
+done
+need_options out
+[[ $source-$target =~ ^(de-en|en-de)$ ]] ||
+    fail "--source '$source' --target '$target' are not de and en, in either order"
+need_whole_number --merges "$merges"
+need_whole_number --jobs "$jobs"
+need_archive_options
+need_command python gzip tar sha256sum
+out=$(absolute_path "$out")
+
+# types LANGUAGE: fairseq counts four special symbols, too.
+types() {
+    printf '%d\n' $((4 + $(count_lines "$out/binarized/dict.$1.txt")))
+}
+
+same_corpus iwslt14-de-en
+need_archives "$url/de-en.tgz"
+if [ ! -d "$out/raw" ]; then
+    say "taking the text out of $archives/de-en.tgz"
+    write_folder "$out/raw" python "$here/iwslt14_text.py" --archive "$archives/de-en.tgz" --jobs "$jobs"
+fi
+bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
+    --merges "$merges" --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"
+
+compare "train pairs" "$(count_lines "$out/raw/train.de")" 160239
+compare "valid pairs" "$(count_lines "$out/raw/valid.de")" 7283
+compare "test pairs" "$(count_lines "$out/raw/test.de")" 6750
+compare "German types" "$(types de)" 8848
+compare "English types" "$(types en)" 6632
+warn_of_differences

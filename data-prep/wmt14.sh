@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Fetch WMT14 English to German or French and prepare it for fairseq.
+#
+#   data-prep/wmt14.sh --target de --out data/wmt14-en-de
+#   data-prep/wmt14.sh --target fr --out data/wmt14-en-fr --from DIR
+#
+# --target de|fr  the source is English
+# --out DIR       where everything is written; see data-prep/prepare.sh for what it holds
+# --from DIR      take the archives from this folder in place of downloading them:
+#                 training-parallel-europarl-v7.tgz, training-parallel-commoncrawl.tgz,
+#                 training-parallel-nc-v9.tgz, dev.tgz, test-full.tgz and, for French,
+#                 training-parallel-un.tgz and training-giga-fren.tar
+# --subword NAME  sentencepiece (default): shared pieces of the raw text; or bpe: joint BPE of
+#                 Moses tokens
+# --vocabulary-size N, --merges N
+#                 how many pieces or merges (default 32000)
+# --checksums FILE
+#                 the archives must have the checksums of this list, as sha256sum writes it
+# --jobs N        processes (default: all cores); the result does not depend on them
+# --url URL       download all archives from this address (default: the site of the workshop)
+#
+# Disk with the archives, and time on two cores, both estimated from small parts of such text:
+#   de: about 10 GB and 1 hour, with bpe 1.5 hours; 1.6 GB of archives, 4.5 million pairs
+#   fr: about 70 GB and 5 hours, with bpe 9 hours; 6.3 GB of archives, 40.8 million pairs
+# The disk is checked before the start. 16 GB of memory should be enough; fewer --jobs need less.
+#
+# Training pairs have 1 to 250 words and marks on each side and at most 1.5 times as many on one
+# side as on the other: our choice, the paper does not say. Lines that are not UTF-8 are dropped
+# with their translation. Validation is newstest2013, the test is newstest2014 with all of its
+# 3,003 lines; the dictionary is joined.
+#
+# The checksums of the archives are kept in OUT/archives.sha256, and a later run with other
+# archives is refused. A second run repeats nothing that is complete.
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../recipes/common.sh"
+source "$here/archives.sh"
+
+target= out= from= subword=sentencepiece vocabulary_size=32000 merges=32000 checksums= url=
+jobs=$(getconf _NPROCESSORS_ONLN)
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help) usage; exit 0 ;;
+        --target | --out | --from | --subword | --vocabulary-size | --merges | --checksums | --jobs | --url)
+            need_value "$@"
+            set_option "$1" "$2"
+            shift 2
+            ;;
+        *) unknown_option "$1" ;;
+    esac
+done
+need_options target out
+[[ $target =~ ^(de|fr)$ ]] || fail "--target '$target' is not one of de, fr"
+[[ $subword =~ ^(bpe|sentencepiece)$ ]] || fail "--subword '$subword' is not one of bpe, sentencepiece"
+need_whole_number --vocabulary-size "$vocabulary_size"
+need_whole_number --merges "$merges"
+need_whole_number --jobs "$jobs"
+need_archive_options
+need_command python gzip tar sha256sum
+out=$(absolute_path "$out")
+
+# Where each archive is, its size in MB, and the files in it; {} stands for the language.
+site=https://www.statmt.org
+train=(
+    "wmt13/training-parallel-europarl-v7.tgz 630 training/europarl-v7.$target-en.{}"
+    "wmt13/training-parallel-commoncrawl.tgz 880 commoncrawl.$target-en.{}"
+    "wmt14/training-parallel-nc-v9.tgz 80 training/news-commentary-v9.$target-en.{}"
+)
+# How many times the size of the archives is needed, beside them.
+growth=5 pairs=4,500,000
+if [ "$target" = fr ]; then
+    train+=(
+        "wmt13/training-parallel-un.tgz 2300 un/undoc.2000.fr-en.{}"
+        "wmt10/training-giga-fren.tar 2400 giga-fren.release2.fixed.{}.gz"
+    )
+    growth=10 pairs=40,800,000
+fi
+test=test-full/newstest2014-${target}en
+valid_and_test=(
+    "wmt14/dev.tgz 20 dev/newstest2013.{}"
+    "wmt14/test-full.tgz 4 $test-src.en.sgm $test-ref.$target.sgm"
+)
+
+# archive_of LINE: the path of the archive of a line of these tables.
+archive_of() {
+    local address=${1%% *}
+    printf '%s\n' "$archives/${address##*/}"
+}
+
+# need_disk_for_all: archives that are still to come count with the sizes above.
+need_disk_for_all() {
+    local line file size total=0
+    [ ! -d "$out/binarized" ] || return 0
+    for line in "${train[@]}" "${valid_and_test[@]}"; do
+        read -r _ size _ <<<"$line"
+        file=$(archive_of "$line")
+        if [ -f "$file" ]; then
+            size=$((1 + $(stat --format %s -- "$file") / 1024))
+        elif [ -n "$from$url" ]; then
+            size=0
+        else
+            size=$((size * 1000))
+        fi
+        [ -n "$from" ] || total=$((total + size))
+        total=$((total + size * growth))
+    done
+    need_disk "$out" "$total"
+}
+
+urls=()
+for line in "${train[@]}" "${valid_and_test[@]}"; do
+    address=${line%% *}
+    urls+=("${url:-$site/${address%/*}}/${address##*/}")
+done
+
+same_corpus "wmt14-en-$target"
+[ -d "$out/binarized" ] ||
+    say "preparing WMT14 English to $target; --help says how much disk, time and memory the whole of it takes"
+need_disk_for_all
+need_archives "${urls[@]}"
+need_disk_for_all
+if [ ! -d "$out/raw" ]; then
+    say "taking the text out of the archives in $archives; about $pairs pairs are expected"
+    arguments=()
+    for line in "${train[@]}"; do
+        arguments+=(--train "$(archive_of "$line")" "${line##* }")
+    done
+    read -r _ _ member <<<"${valid_and_test[0]}"
+    arguments+=(--valid "$(archive_of "${valid_and_test[0]}")" "$member")
+    read -r _ _ source_member target_member <<<"${valid_and_test[1]}"
+    arguments+=(--test "$(archive_of "${valid_and_test[1]}")" "$source_member" "$target_member")
+    write_folder "$out/raw" python "$here/wmt14_text.py" --source en --target "$target" \
+        --jobs "$jobs" "${arguments[@]}"
+fi
+bash "$here/prepare.sh" --raw "$out/raw" --source en --target "$target" --out "$out" \
+    --subword "$subword" --vocabulary-size "$vocabulary_size" --merges "$merges" --jobs "$jobs"
+
+compare "valid pairs" "$(count_lines "$out/raw/valid.en")" 3000
+compare "test pairs" "$(count_lines "$out/raw/test.en")" 3003
+warn_of_differences

@@ -12,7 +12,7 @@
 # --max-epoch N, --max-update N
 #                 when to stop, whichever comes first (default 20 epochs)
 # --beam N        default 5
-# -- FLAGS        any flags of fairseq-train; they win over those of recipes/train.sh
+# -- FLAGS        any flags of fairseq-train; they win over those of recipes/hyperparameters.sh
 #
 # A second run continues what was interrupted and repeats nothing that is complete. The scores
 # are in OUT/test/score.json (test_2016_flickr) and OUT/test1/score.json (test_2017_flickr).

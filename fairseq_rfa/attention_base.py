@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from .definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM, Observe
 from .encoding import FEATURE_MAPS, Directions, Encoded
-from .few_rows import project
 from .observations import Observations
 from .precision import wide
 from .random_matrices import MatrixPool
@@ -128,7 +127,7 @@ class RandomFeatureAttention(MultiheadAttention):
     def join_heads(self, *parts: Tensor) -> Tensor:
         """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection."""
         x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
-        return project(self.out_proj, x.to(self.out_proj.weight.dtype))
+        return self.out_proj(x.to(self.out_proj.weight.dtype))
 
     def observer(
         self, gate_logits: Optional[Tensor] = None, padding: Optional[Tensor] = None

@@ -13,9 +13,9 @@ from . import linear_attention, local_window
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
 from .decoding_state import DecodingState, empty_state, state_of
 from .encoding import Directions
-from .few_rows import Projection, project
 from .local_window import WindowState
 from .order import reordered
+from .packed_linear import join_layers
 from .precision import full_precision, wide
 from .recurrence import kept_at_padding, recurrence
 
@@ -124,11 +124,11 @@ class CausalRFA(RandomFeatureAttention):
         """One position (B, embed_dim): query and key are encoded as if they were two positions."""
         layers = (self.q_proj, self.k_proj, self.v_proj)
         if state is None:
-            directions, projection = self.directions(), Projection.of(*layers)
+            directions, projection = self.directions(), join_layers(*layers)
         else:
             directions, projection = state.directions, state.projection
         if projection is None:
-            x = torch.cat([project(layer, query) for layer in layers], dim=1)
+            x = torch.cat([layer(query) for layer in layers], dim=1)
         else:
             x = projection(query)
         x = wide(x.unflatten(1, (3, self.num_heads, self.head_dim)).transpose(1, 2))

@@ -5,13 +5,13 @@ The module sees (positions, B, embed_dim), the algebra of `linear_attention` see
 
 from typing import Dict, Optional, Tuple
 
+import torch
 from torch import Tensor
 
 from . import linear_attention
 from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
 from .decoding_state import divide, read_pairs, read_sums, with_one
 from .encoding import Directions
-from .few_rows import project
 from .order import reordered
 from .precision import full_precision, wide
 
@@ -58,7 +58,7 @@ class CrossRFA(RandomFeatureAttention):
             return self._attend(query, key, key_padding_mask), None
         source = self._get_input_buffer(incremental_state)
         directions = source.directions if source else self.directions()
-        phi_q = self.encode(project(self.q_proj, query), directions).phi
+        phi_q = self.encode(self.q_proj(query), directions).phi
         if incremental_state is None or need_weights:
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
@@ -129,8 +129,14 @@ class CrossRFA(RandomFeatureAttention):
         ):
             beams = 1
         key, padding = key[:, ::beams], None if padding is None else padding[::beams]
-        phi_k, v = self._source_features(key, padding, directions)
-        return Source(_pairs_or_sums(phi_k, v), beams, directions)
+        size = self.group_size(key.size(1), key.size(0), directions)
+        paddings = [None] * -(-key.size(1) // size) if padding is None else padding.split(size)
+        groups = [
+            _pairs_or_sums(*self._source_features(group, group_padding, directions))
+            for group, group_padding in zip(key.split(size, dim=1), paddings)
+        ]
+        tensors = {name: torch.cat([group[name] for group in groups]) for name in groups[0]}
+        return Source(tensors, beams, directions)
 
     @full_precision
     def _read(self, phi_q: Tensor, source: "Source") -> Tensor:

@@ -1,10 +1,8 @@
 """The decoder layer with random feature attention."""
 
-from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from .attention import CausalRFA, CrossRFA
-from .few_rows import FewRowsLinear
 
 
 class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
@@ -54,11 +52,6 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             floor=cfg.rfa_denominator_floor,
             **self._shared_options(cfg),
         )
-
-    def build_fc1(self, input_dim, output_dim, q_noise, qn_block_size):
-        return quant_noise(FewRowsLinear(input_dim, output_dim), q_noise, qn_block_size)
-
-    build_fc2 = build_fc1
 
     def _shared_options(self, cfg):
         return dict(

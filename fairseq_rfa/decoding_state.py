@@ -13,9 +13,9 @@ from torch import Tensor
 
 from .definition import normalize
 from .encoding import Directions
-from .few_rows import Projection
 from .linear_attention import ScaledState, State
 from .order import is_identity
+from .packed_linear import PackedProduct
 from .recurrence import LOWEST, Recurrence
 
 ROOM = 64
@@ -87,7 +87,7 @@ class DecodingState(dict):
         """
         super().__init__(sums=sums)
         self.directions = directions
-        self.projection: Optional[Projection] = None
+        self.projection: Optional[PackedProduct] = None
         """To query, key and value at once."""
         self.has_older = has_older
         self.num_newest = 0

@@ -10,8 +10,6 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf
-from torch import nn
-from torch.nn.utils import skip_init
 
 from .attention import CrossRFA
 from .compat import rebuild_batches_each_epoch
@@ -19,9 +17,9 @@ from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .decoder_layer import TransformerRFADecoderLayer
 from .encoder import TransformerRFAEncoder
 from .encoding import FEATURE_MAPS
-from .few_rows import FewRowsLinear
 from .monitoring import Monitor, monitor_of
 from .order import is_identity
+from .packed_linear import pack_layers
 from .random_matrices import MatrixPool
 
 logger = logging.getLogger(__name__)
@@ -49,13 +47,6 @@ class TransformerRFADecoder(TransformerDecoderBase):
         return fsdp_wrap(
             layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
         )
-
-    def build_output_projection(self, cfg, dictionary, embed_tokens):
-        super().build_output_projection(cfg, dictionary, embed_tokens)
-        if isinstance(self.output_projection, nn.Linear):
-            weight = self.output_projection.weight
-            self.output_projection = skip_init(FewRowsLinear, *reversed(weight.shape), bias=False)
-            self.output_projection.weight = weight
 
     @staticmethod
     def _build_pools(cfg):
@@ -207,6 +198,11 @@ class TransformerRFAModel(TransformerModelBase):
         if self.monitor is not None and self.training and not mode:
             self.monitor.leave_training()
         return super().train(mode)
+
+    def make_generation_fast_(self, **options):
+        """Called by fairseq before a model decodes and is trained no more."""
+        super().make_generation_fast_(**options)
+        pack_layers(self)
 
     def set_beam_size(self, beam_size):
         """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""

@@ -1,11 +1,16 @@
 """Search with a cached state: the same as without, whatever beams, sentences and models do."""
 
+import copy
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from tiny_data import build, make_batch
+
+from fairseq_rfa import packed_linear
 
 SOURCES = ["a b c d e f g h a", "b", "c a d", "e e f h a", "h", "d d d d d d"]
 COMBINATIONS = [
@@ -73,6 +78,16 @@ def test_beam_search_equals_search_without_cached_state(model, task, beam):
     found = hypotheses(model, task, beam=beam)
     assert_same(found, hypotheses(model, task, beam=beam, cached=False))
     assert len({max(len(x["tokens"]) for x in sentence) for sentence in found}) > 2
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs torch with oneDNN")
+def test_model_that_fairseq_prepared_for_inference_translates_the_same(model, task, monkeypatch):
+    monkeypatch.setattr(packed_linear, "LEAST_ENTRIES", 1)
+    prepared = copy.deepcopy(model)
+    prepared.prepare_for_inference_(Namespace(generation=Namespace(beam=5, print_alignment=False)))
+    assert_same(hypotheses(prepared, task, SOURCES[:4]), hypotheses(model, task, SOURCES[:4]))
+    for layer in (prepared.decoder.output_projection, prepared.decoder.layers[0].fc2):
+        assert layer.product.packed is not None
 
 
 def test_sentence_alone_is_translated_as_in_a_batch(model, task):

@@ -47,7 +47,7 @@ need_options out
 need_whole_number --merges "$merges"
 need_whole_number --jobs "$jobs"
 need_archive_options
-need_command python gzip tar sha256sum
+need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum
 out=$(absolute_path "$out")
 
 # types LANGUAGE: fairseq counts four special symbols, too.

@@ -56,7 +56,8 @@ need_whole_number --vocabulary-size "$vocabulary_size"
 need_whole_number --merges "$merges"
 need_whole_number --jobs "$jobs"
 need_archive_options
-need_command python gzip tar sha256sum
+need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum
+[ "$subword" = bpe ] || need_module sentencepiece "run: pip install -e '.[recipes]'"
 out=$(absolute_path "$out")
 
 # Where each archive is, its size in MB, and the files in it; {} stands for the language.

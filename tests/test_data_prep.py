@@ -1,6 +1,7 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
 from argparse import Namespace
 
@@ -215,3 +216,20 @@ def test_fairseq_sees_the_words_of_the_training(raw, prepared, language):
         assert (prepared / "bpe" / name).read_text(encoding="utf-8").splitlines() == [
             bpe.encode(line) for line in tokenized
         ]
+
+
+@pytest.mark.parametrize("script", ["iwslt14-de-en.sh", "wmt14.sh --target de"])
+def test_what_is_not_installed_is_named_before_any_work(tmp_path, script):
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("bash", "dirname", "getconf", "gzip", "python", "sha256sum", "tar"):
+        (commands / name).symlink_to(shutil.which(name))
+    name, *options = script.split()
+    result = subprocess.run(
+        ["bash", ROOT / "data-prep" / name, *options, "--from", tmp_path, "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        env={"PATH": str(commands)},
+    )
+    assert result.returncode == 1 and "'sacremoses' not found; activate the environment" in result.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 """What causal and cross attention share: projections, directions, features, the state between calls."""
 
 from functools import partial
+from itertools import repeat
 from typing import Dict, Optional, Tuple
 
 import torch
@@ -143,6 +144,14 @@ class RandomFeatureAttention(MultiheadAttention):
         most = max(1, GROUP_ENTRIES // (positions * self.num_heads * width))
         number = max(1, -(-rows // most))
         return max(1, -(-rows // number))
+
+
+def in_groups(size: int, *tensors: Tuple[Optional[Tensor], int]):
+    """Groups of so many rows of the tensors, each given with its dimension of rows; None stays None.
+
+    One split for all groups: a slice for each would cost a whole gradient each.
+    """
+    return zip(*(repeat(None) if x is None else x.split(size, dim) for x, dim in tensors))
 
 
 def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:

@@ -3,16 +3,17 @@
 The module sees (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
 """
 
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import linear_attention, local_window
-from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
+from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
 from .decoding_state import DecodingState, empty_state, state_of
 from .encoding import Directions
+from .linear_attention import ScaledState, State
 from .local_window import WindowState
 from .order import reordered
 from .packed_linear import join_layers
@@ -78,6 +79,8 @@ class CausalRFA(RandomFeatureAttention):
             if padding is not None:
                 gate_logits = kept_at_padding(gate_logits, padding)
 
+        if incremental_state is None and not self.local_window:
+            return self._attend_in_groups(query, gate_logits, padding), None
         attend = self._attend_with_window if self.local_window else self._attend
         out, state = attend(query, gate_logits, padding, incremental_state)
         if incremental_state is not None:
@@ -90,29 +93,53 @@ class CausalRFA(RandomFeatureAttention):
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, Optional[DecodingState]]:
+    ) -> Tuple[Tensor, DecodingState]:
         state = self._get_state(incremental_state)
-        if incremental_state is not None and query.size(0) == 1 and not torch.is_grad_enabled():
+        if query.size(0) == 1 and not torch.is_grad_enabled():
             return self._step(query.squeeze(0), gate_logits, padding, state)
         directions = self.directions() if state is None else state.directions
-        phi_q = self.encode(self.q_proj(query), directions).phi
-        phi_k, log_factor, _ = self.encode(self.k_proj(query), directions, padding)
-        out, sums = linear_attention.causal(
+        projected = self.q_proj(query), self.k_proj(query), self.v_proj(query)
+        totals = None if state is None else state.totals()
+        out, sums = self._read_prefix(*projected, gate_logits, padding, directions, totals, need_state=True)
+        has_weights = gate_logits is not None or isinstance(sums, ScaledState)
+        return out, state_of(sums, directions, has_weights)
+
+    def _attend_in_groups(
+        self, query: Tensor, gate_logits: Optional[Tensor], padding: Optional[Tensor]
+    ) -> Tensor:
+        """All positions at once, (N, B, embed_dim)."""
+        directions = self.directions()
+        size = self.group_size(query.size(1), 2 * query.size(0), directions)
+        projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
+        return self.join_heads(*(self._read_prefix(*group, directions)[0] for group in groups))
+
+    def _read_prefix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        directions: Directions,
+        totals: Union[State, ScaledState, None] = None,
+        need_state: bool = False,
+    ) -> Tuple[Tensor, Union[State, ScaledState, None]]:
+        """out (B, H, N, d) and what `linear_attention.causal` leaves, of projected (N, B, embed_dim)."""
+        phi_q = self.encode(query, directions).phi
+        phi_k, log_factor, _ = self.encode(key, directions, padding)
+        return linear_attention.causal(
             phi_q,
             phi_k,
-            self.split_heads(self.v_proj(query)),
+            self.split_heads(value),
             gate_logits,
-            state=None if state is None else state.totals(),
+            state=totals,
             chunk_size=self.chunk_size,
             floor=self.floor,
-            need_state=incremental_state is not None,
+            need_state=need_state,
             log_factor=log_factor,
             observe=self.observer(gate_logits, padding),
         )
-        if sums is None:
-            return out, None
-        has_weights = gate_logits is not None or log_factor is not None
-        return out, state_of(sums, directions, has_weights)
 
     def _step(
         self,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import linear_attention
-from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding
+from .attention_base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
 from .decoding_state import divide, read_pairs, read_sums, with_one
 from .encoding import Directions
 from .order import reordered
@@ -81,10 +81,8 @@ class CrossRFA(RandomFeatureAttention):
         key, padding = blank_padding(key, padding)
         query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
         size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
-        groups = [x.split(size, dim=1) for x in (query, key, value)]
-        paddings = [None] * len(groups[0]) if padding is None else padding.split(size)
         parts = []
-        for query, key, value, padding in zip(*groups, paddings):
+        for query, key, value, padding in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
             phi_q = self.encode(query, directions).phi
             phi_k = self._key_features(key, padding, directions)
             v = self.split_heads(value)
@@ -130,10 +128,9 @@ class CrossRFA(RandomFeatureAttention):
             beams = 1
         key, padding = key[:, ::beams], None if padding is None else padding[::beams]
         size = self.group_size(key.size(1), key.size(0), directions)
-        paddings = [None] * -(-key.size(1) // size) if padding is None else padding.split(size)
         groups = [
-            _pairs_or_sums(*self._source_features(group, group_padding, directions))
-            for group, group_padding in zip(key.split(size, dim=1), paddings)
+            _pairs_or_sums(*self._source_features(*group, directions))
+            for group in in_groups(size, (key, 1), (padding, 0))
         ]
         tensors = {name: torch.cat([group[name] for group in groups]) for name in groups[0]}
         return Source(tensors, beams, directions)

@@ -67,7 +67,7 @@ class FeatureMap:
     ) -> Encoded:
         """With role "query" or "key" also the points of the exact kernel."""
         if self.unit_length and not unnormalized:
-            x = F.normalize(x, dim=-1, eps=SMALLEST_NORM)
+            x = _of_unit_length(x)
         phi, log_factor = self.features(x, sigma, directions, padding, unnormalized)
         point = None if role is None else self.point(_scaled(x, sigma), log_factor, role)
         if padding is not None and log_factor is not None:
@@ -162,6 +162,36 @@ class Learned(FeatureMap):
 
     def phi(self, x, sigma, directions):
         return feature_maps.learned(x, *directions)
+
+
+def _of_unit_length(x: Tensor) -> Tensor:
+    """x (…, d) scaled to length 1; what is shorter than SMALLEST_NORM by its inverse."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _UnitLength.apply(x)
+    return F.normalize(x, dim=-1, eps=SMALLEST_NORM)
+
+
+class _UnitLength(torch.autograd.Function):
+    """Its derivative in the fewest passes over memory."""
+
+    @staticmethod
+    def forward(context, x):
+        unit, norm = _UnitLength.scale(x)
+        context.save_for_backward(x, unit, norm)
+        return unit
+
+    @staticmethod
+    def scale(x):
+        norm = x.norm(dim=-1, keepdim=True)
+        return x / norm.clamp_min(SMALLEST_NORM), norm
+
+    @staticmethod
+    def backward(context, gradient):
+        x, unit, norm = context.saved_tensors
+        if torch.is_grad_enabled():
+            unit, norm = _UnitLength.scale(x)
+        along = (gradient * unit).sum(-1, keepdim=True).masked_fill(norm < SMALLEST_NORM, 0.0)
+        return gradient.addcmul(unit, along, value=-1) / norm.clamp_min(SMALLEST_NORM)
 
 
 def _scaled(x: Tensor, sigma: Tensor) -> Tensor:

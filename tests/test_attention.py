@@ -204,3 +204,35 @@ def test_groups_of_rows_change_nothing(monkeypatch, entries):
         results.append([out, *torch.autograd.grad(out.sum(), [source, module.sigma, module.q_proj.weight])])
     for whole, grouped in zip(*results):
         assert largest_difference(whole, grouped) < 1e-12
+
+
+@pytest.mark.parametrize("entries", [1, 1000])
+@pytest.mark.parametrize("options", [{}, {"unnormalized": True}], ids=["unit length", "unnormalized"])
+def test_groups_of_rows_change_nothing_in_causal_attention(monkeypatch, entries, options):
+    """With a gate, in training, as `test_groups_of_rows_change_nothing`."""
+    query = random_tensor(6, 5, 32).requires_grad_()
+    padding = torch.arange(6) >= torch.tensor([6, 4, 1, 5, 6]).unsqueeze(1)
+    results = []
+    for limit in (2**22, entries):
+        monkeypatch.setattr(attention_base, "GROUP_ENTRIES", limit)
+        module = make_causal(gate=True, **options)
+        out, _ = module(query, key_padding_mask=padding)
+        wanted = [query, module.sigma, module.q_proj.weight, module.gate_proj.weight]
+        results.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
+    for whole, grouped in zip(*results):
+        assert largest_difference(whole, grouped) < 1e-12
+
+
+@pytest.mark.parametrize("source_length", [3, 40], ids=["pairs", "sums"])
+def test_groups_of_rows_change_nothing_in_what_is_kept_of_the_source(monkeypatch, source_length):
+    query, source = random_tensor(1, 5, 32), random_tensor(source_length, 5, 24, seed=2)
+    padding = torch.arange(source_length) >= torch.tensor([source_length, 2, 1, 3, 2]).unsqueeze(1)
+    kept = []
+    for limit in (2**22, 1):
+        monkeypatch.setattr(attention_base, "GROUP_ENTRIES", limit)
+        module, state = make_cross(), {}
+        out, _ = module(query, source, key_padding_mask=padding, incremental_state=state, need_weights=False)
+        kept.append({"out": out, **module._get_input_buffer(state)})
+    assert kept[0].keys() == kept[1].keys()
+    for name, whole in kept[0].items():
+        assert largest_difference(whole, kept[1][name]) < 1e-12

@@ -21,16 +21,9 @@ from .monitoring import Monitor, monitor_of
 from .order import is_identity
 from .packed_linear import pack_layers
 from .random_matrices import MatrixPool
+from .transfer_rules import RFA_PARAMETERS, exchange
 
 logger = logging.getLogger(__name__)
-
-RFA_PARAMETERS = (
-    ".sigma",
-    ".gate_proj.weight",
-    ".gate_proj.bias",
-    ".feature_weight",
-    ".feature_bias",
-)
 
 
 class TransformerRFADecoder(TransformerDecoderBase):
@@ -127,16 +120,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
             for key, value in self.state_dict().items()
             if key.endswith(RFA_PARAMETERS)
         }
-        dropped = [
-            key
-            for key in state_dict
-            if key.startswith(f"{prefix}layers.") and key.endswith(RFA_PARAMETERS) and key not in own
-        ]
-        added = [key for key in own if key not in state_dict]
-        for key in dropped:
-            del state_dict[key]
-        for key in added:
-            state_dict[key] = own[key].clone()
+        dropped, added = exchange(state_dict, own, prefix)
         if dropped or added:
             logger.info(
                 f"checkpoint of another attention: dropped {', '.join(dropped) or 'nothing'}; "

@@ -23,6 +23,7 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/common.sh"
+source "$here/queue.sh"
 
 tiny=transformer_rfa_tiny
 queue=(
@@ -92,12 +93,7 @@ find_languages "$data/binarized" valid
 reference=$data/raw/valid.$target
 need_file "$reference" "--data must hold the raw validation text; make it with data-prep/"
 
-mkdir -p -- "$out"
-out=$(absolute_path "$out")
-# Trainings inherit the lock: those that outlive a queue killed with -9 keep other queues away.
-exec {lock}>"$out/lock"
-flock --nonblock "$lock" ||
-    fail "another queue, or a training that it left, is at work in '$out'; wait for it or stop it"
+lock_folder
 prepared=("$data"/binarized/{code,dict.*.txt,train.*.bin,valid.*.bin} "$reference")
 same_settings "$out/settings" "max-epoch=$max_epoch
 beam=$beam
@@ -105,14 +101,13 @@ seed=$seed
 flags=${flags[*]@Q}
 data=$(cat -- "${prepared[@]}" | sha256sum | cut -d ' ' -f 1)"
 write_file "$out/queue" print_queue
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 decoding=()
 [[ " ${flags[*]} " != *" --cpu "* ]] || decoding=(--cpu)
 
-# train_and_score FOLDER ARCHITECTURE FLAGS…
+# train_and_score FOLDER STUDY ARCHITECTURE FLAGS…
 train_and_score() {
-    local folder=$1 architecture=$2
-    shift 2
+    local folder=$1 architecture=$3
+    shift 3
     bash "$here/train.sh" --data "$data/binarized" --out "$folder" --arch "$architecture" \
             --max-epoch "$max_epoch" -- "${flags[@]}" --seed "$seed" "$@" &&
         bash "$here/score.sh" --data "$data/binarized" --checkpoint "$folder/checkpoint_best.pt" \
@@ -121,73 +116,9 @@ train_and_score() {
         write_file "$folder/complete" python "$here/ablation_runs.py" "$folder"
 }
 
-# reason_of FOLDER: why the run in this folder failed, in one line.
-reason_of() {
-    local file=$1/messages reason
-    ! grep --quiet '^train.sh: fairseq-train stopped' -- "$file" || file=$1/train.log
-    reason=$(grep '[^[:space:]]' -- "$file" | tail -n 1) || reason="nothing was said"
-    printf '%s\n' "${reason:0:300}"
-}
-
-# run_one TITLE NAME ARCHITECTURE FLAGS…: one line at the start, one at the end.
-run_one() {
-    local title=$1 folder=$out/$2
-    shift 2
-    say "$title …"
-    mkdir -p -- "$folder"
-    rm -f -- "$folder/failed"
-    write_file "$folder/threads" printf '%s\n' "$OMP_NUM_THREADS"
-    if train_and_score "$folder" "$@" >/dev/null 2>"$folder/messages"; then
-        say "$title: $(cat -- "$folder/complete")"
-    else
-        write_file "$folder/failed" reason_of "$folder"
-        say "$title failed: $(cat -- "$folder/failed")"
-    fi
-}
-
-# stop: ends the process groups of all runs; whoever ignores the request is killed.
-stop() {
-    local groups signal attempt
-    mapfile -t groups <<<"$(jobs -rp)"
-    for signal in TERM KILL; do
-        kill "-$signal" -- "${groups[@]/#/-}" 2>/dev/null || return 0
-        for attempt in {1..15}; do
-            kill -0 -- "${groups[@]/#/-}" 2>/dev/null || return 0
-            sleep 0.2
-        done
-    done
-}
-trap stop EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
 mapfile -t rows < <(print_queue "${studies[@]}")
-number=0 failed=()
-for row in "${rows[@]}"; do
-    read -ra fields <<<"$row"
-    name=${fields[0]}
-    number=$((number + 1))
-    title="run $number of ${#rows[@]}: $name"
-    if [ -f "$out/$name/complete" ]; then
-        say "$title was complete: $(cat -- "$out/$name/complete")"
-        continue
-    fi
-    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
-        wait -n || true
-    done
-    # With job control each run is a process group, which can be ended as a whole.
-    set -m
-    run_one "$title" "$name" "${fields[@]:2}" </dev/null &
-    set +m
-done
-wait
+start_queue "${#rows[@]}"
+run_rows train_and_score "${rows[@]}"
 
 python "$here/ablation_report.py" "$out"
-for row in "${rows[@]}"; do
-    name=${row%% *}
-    [ ! -f "$out/$name/failed" ] || failed+=("$name")
-done
-[ ${#failed[@]} -eq 0 ] ||
-    fail "${#failed[@]} of ${#rows[@]} runs failed: ${failed[*]}; see train.log and messages in their folders," \
-        "then start again"
+fail_if_failed "${rows[@]}"

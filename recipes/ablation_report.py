@@ -11,7 +11,9 @@ import math
 import sys
 from pathlib import Path
 
-from ablation_runs import COMPLETE, FAILED, NOT_FINISHED, read_runs, read_text
+import study
+from ablation_runs import SCRIPT, read_runs
+from study import COMPLETE, NOT_FINISHED
 
 DID_NOT_TRAIN = "did not train"
 # A perplexity this many times softmax's is that of a model that has learned nothing.
@@ -19,48 +21,20 @@ HOPELESS = 10
 COLUMNS = ["name", "what differs", "parameters", "validation perplexity", "BLEU", "perplexity / softmax"]
 
 
-def read_settings(path):
-    """The lines name=value of a file.
-
-    Raises ValueError if the file is missing or a setting is missing or no number.
-    """
-    remedy = "give the folder --out of recipes/ablation.sh"
-    settings = dict(line.partition("=")[::2] for line in read_text(path, remedy).splitlines())
-    try:
-        return settings | {name: int(settings[name]) for name in ("max-epoch", "beam", "seed")}
-    except (KeyError, ValueError):
-        raise ValueError(f"'{path}' holds no settings of recipes/ablation.sh; {remedy}") from None
-
-
-def together(values):
-    """The value if all agree, a list of the different values if not, None if there is none."""
-    different = []
-    for value in values:
-        if value not in different:
-            different.append(value)
-    return different[0] if len(different) == 1 else different or None
-
-
 def signature(runs, settings):
     complete = [run for run in runs if run.status == COMPLETE]
-    scores = [run.score for run in complete] or [{"versions": {}, "commit": None}]
     return {
         "architecture": runs[0].architecture,
         "epochs": settings["max-epoch"],
-        "updates": together(run.log.updates for run in complete),
         "seed": settings["seed"],
         "beam": settings["beam"],
-        "precision": together(run.log.precision for run in complete),
-        "device": together(run.log.device for run in complete),
-        "threads": together(run.threads for run in complete),
         "flags": settings.get("flags", ""),
         "data": settings.get("data", ""),
-        "versions": {
-            module: together(score["versions"].get(module) for score in scores)
-            for module in scores[0]["versions"]
-        },
-        "commit": together(score["commit"] for score in scores),
-        "sacrebleu": together(run.score["signature"] for run in complete),
+        **study.signature(
+            [run.log for run in complete],
+            [run.threads for run in complete],
+            [run.score for run in complete],
+        ),
     }
 
 
@@ -102,7 +76,7 @@ def report(out):
         raise ValueError(f"'{out / 'queue'}' is empty; start recipes/ablation.sh again")
     softmax = {run.name: run.best_perplexity for run in runs if run.status == COMPLETE}.get("softmax")
     return {
-        "signature": signature(runs, read_settings(out / "settings")),
+        "signature": signature(runs, study.read_settings(out / "settings", SCRIPT, ("max-epoch", "beam", "seed"))),
         "runs": {run.name: result(run, softmax) for run in runs},
     }
 
@@ -128,31 +102,24 @@ def table_row(name, run, base, epochs):
     return cells
 
 
-def shown(value):
-    return ",".join(map(shown, value)) if isinstance(value, list) else str(value)
-
-
 def signature_line(sign):
     named = {name: sign[name] for name in ("epochs", "updates", "seed", "beam", "precision", "device")}
     named |= {"threads": sign["threads"], **sign["versions"], "commit": sign["commit"]}
     if sign["flags"]:
         named["flags"] = sign["flags"]
-    parts = [f"{name}:{shown(value)}" for name, value in named.items() if value is not None]
-    line = f"`{'|'.join([sign['architecture'], *parts])}`"
-    return f"{line}, `{shown(sign['sacrebleu'])}` on validation data" if sign["sacrebleu"] else line
+    return study.signature_line(sign["architecture"], named, sign["sacrebleu"])
 
 
 def markdown(report):
     sign = report["signature"]
-    lines = [COLUMNS, ["---"] * len(COLUMNS)]
-    study = None
+    lines = [COLUMNS]
+    place = None
     for name, run in report["runs"].items():
-        if run["study"] != study:
-            study = run["study"]
-            lines.append([f"**{study}**"] + [""] * (len(COLUMNS) - 1))
+        if run["study"] != place:
+            place = run["study"]
+            lines.append([f"**{place}**"] + [""] * (len(COLUMNS) - 1))
         lines.append(table_row(name, run, sign["architecture"], sign["epochs"]))
-    rows = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join([*rows, "", signature_line(sign), ""])
+    return "\n".join([*study.table(lines), "", signature_line(sign), ""])
 
 
 def main():

@@ -6,14 +6,14 @@ prints the result of one run in a line.
 """
 
 import dataclasses
-import json
 import math
 import sys
 from pathlib import Path
 
+from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_threads, status_of
 from training_log import TrainingLog, read_training_log
 
-COMPLETE, FAILED, NOT_FINISHED, NOT_RUN = "complete", "failed", "not finished", "not run"
+SCRIPT = "recipes/ablation.sh"
 
 
 @dataclasses.dataclass
@@ -38,36 +38,6 @@ class Run:
         return round(self.log.seconds / 60, 1)
 
 
-def read_text(path, remedy):
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise ValueError(f"cannot read '{path}' ({reason}); {remedy}") from error
-
-
-def read_score(path):
-    """The report of recipes/score.sh.
-
-    Raises ValueError if the file is missing or is no such report.
-    """
-    remedy = "remove the file 'complete' beside its folder and start recipes/ablation.sh again"
-    try:
-        score = json.loads(read_text(path, remedy))
-        if isinstance(score["score"], (int, float)) and score["signature"] and score["versions"]:
-            return {"commit": None, **score}
-    except (json.JSONDecodeError, KeyError, TypeError):
-        pass
-    raise ValueError(f"'{path}' is no report of recipes/score.sh; {remedy}")
-
-
-def read_threads(path):
-    text = read_text(path, "remove it").strip()
-    if not text.isdigit():
-        raise ValueError(f"'{path}' holds no number; remove it")
-    return int(text)
-
-
 def read_results(run, folder):
     """Fill in what a run with a status has left in its folder.
 
@@ -85,13 +55,8 @@ def read_results(run, folder):
         }.items():
             if not value:
                 raise ValueError(f"'{path}' has {what}; remove '{folder}' and train this run again")
-        run.score = read_score(folder / "valid" / "score.json")
+        run.score = read_score(folder / "valid" / "score.json", SCRIPT)
     return run
-
-
-def status_of(folder):
-    marks = {"complete": COMPLETE, "failed": FAILED, "train.log": NOT_FINISHED}
-    return next((status for mark, status in marks.items() if (folder / mark).exists()), NOT_RUN)
 
 
 def read_runs(out):
@@ -100,11 +65,11 @@ def read_runs(out):
     Raises ValueError if `out` is no folder of recipes/ablation.sh or holds something unreadable.
     """
     runs = []
-    for line in read_text(out / "queue", "give the folder --out of recipes/ablation.sh").splitlines():
+    for line in read_text(out / "queue", f"give the folder --out of {SCRIPT}").splitlines():
         name, study, architecture, *flags = line.split()
         run = Run(name, study, architecture, flags, status_of(out / name))
         if run.status == FAILED:
-            run.reason = read_text(out / name / "failed", "start recipes/ablation.sh again").strip()
+            run.reason = read_text(out / name / "failed", f"start {SCRIPT} again").strip()
         runs.append(read_results(run, out / name))
     return runs
 

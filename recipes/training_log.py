@@ -5,6 +5,7 @@ import re
 
 START = re.compile(r"fairseq_cli\.train \| \{'_name'")
 DIRECTIONS = re.compile(r"\brfa_(causal|cross)_dim=(\d+)")
+FEATURE_MAP = re.compile(r"\brfa_feature_map='(\w+)'")
 PRECISION = re.compile(r"'(fp16|bf16|amp)': True")
 DEVICE = re.compile(r"rank\s+\d+: capabilities = .* ; name = (.*\S)")
 PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
@@ -18,6 +19,7 @@ VALIDATION = re.compile(
 class TrainingLog:
     parameters: int | None = None
     directions: dict = dataclasses.field(default_factory=dict)
+    feature_map: str | None = None
     perplexities: dict = dataclasses.field(default_factory=dict)
     updates: int = 0
     seconds: int = 0
@@ -44,6 +46,8 @@ def read_training_log(path):
             precision = PRECISION.search(line)
             log.precision = precision.group(1) if precision else "float32"
             log.directions = {place: int(number) for place, number in DIRECTIONS.findall(line)}
+            feature_map = FEATURE_MAP.search(line)
+            log.feature_map = feature_map.group(1) if feature_map else None
             log.device = "cpu"
         elif found := DEVICE.search(line):
             log.device = found.group(1)

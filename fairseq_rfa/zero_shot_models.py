@@ -1,0 +1,109 @@
+"""The models of zero_shot: one trained with softmax, and others with its parameters and features."""
+
+from argparse import Namespace
+from typing import Any, NamedTuple
+
+from fairseq import checkpoint_utils
+from fairseq.models.transformer import TransformerModelBase
+from omegaconf import OmegaConf
+
+from .attention_base import RandomFeatureAttention
+from .transfer_temperature import set_sigma
+from .transformer import TransformerRFAModel
+from .zero_shot_cases import SITES
+from .zero_shot_limit import to_the_limit
+
+NEXT_TO_NOTHING = 1e-6
+"""A σ with which the kernel of all pairs is the same."""
+
+
+class Trained(NamedTuple):
+    model: TransformerModelBase
+    """in float32, in evaluation"""
+    options: dict
+    """of the model"""
+    task: Any
+
+
+def load(checkpoint, data, subsets, device):
+    """A Transformer whose decoder has softmax in both places; the task has the subsets.
+
+    Raises:
+        ValueError: the checkpoint or the data cannot be read, or this is another model.
+    """
+    try:
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": str(data)}
+        )
+        for subset in subsets:
+            task.load_dataset(subset)
+    # Of a broken file and of missing data anything may come: wrong keys, no pickle, no dictionary.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        subsets = "' and '".join(dict.fromkeys(subsets))
+        raise ValueError(f"cannot load '{checkpoint}' with '{subsets}' of '{data}': {reason}") from error
+    model = models[0]
+    if not isinstance(model, TransformerModelBase):
+        raise ValueError(f"'{checkpoint}' is a {type(model).__name__}; use a Transformer")
+    if any(isinstance(module, RandomFeatureAttention) for module in model.decoder.modules()):
+        raise ValueError(
+            f"'{checkpoint}' has random feature attention already; "
+            "use one trained with --causal-attention softmax --cross-attention softmax"
+        )
+    options = cfg.model
+    if OmegaConf.is_config(options):
+        options = OmegaConf.to_container(options, resolve=True)
+    else:
+        options = vars(options)
+    return Trained(model.float().to(device).eval(), options, task)
+
+
+def converted(trained, case, fitted=None):
+    """The model of a case: the same parameters, in memory.
+
+    Args:
+        fitted: what `fit_sigma` found, for the way unit-length.
+
+    Raises:
+        ValueError: the options of the model go with softmax alone.
+    """
+    if case.kind == "softmax":
+        return trained.model
+    model = TransformerRFAModel.build_model(Namespace(**trained.options | _options(case)), trained.task)
+    model.load_state_dict(dict(trained.model.state_dict()), strict=True)
+    if case.imitate == "unit-length":
+        set_sigma(model, {place: fitted[place] for place in SITES[case.sites]})
+    if case.kind != "features":
+        to_the_limit(model)
+    return model.to(_device(trained.model)).eval()
+
+
+def _options(case):
+    """Options of transformer_rfa that differ from those of the trained model."""
+    options = {
+        "arch": "transformer_rfa",
+        "causal_attention": _attention("causal", case.sites),
+        "cross_attention": _attention("cross", case.sites),
+        "rfa_feature_map": case.map or "positive",
+        "rfa_causal_dim": case.directions or 1,
+        "rfa_cross_dim": case.directions or 1,
+        "rfa_seed": case.seed or 1,
+        "rfa_unnormalized": case.imitate == "softmax",
+        "rfa_sigma_init": NEXT_TO_NOTHING if case.kind == "equal" else 1.0,
+        "rfa_cross_sigma_init": None,
+        "rfa_gate": False,
+        "rfa_local_window": 0,
+        "rfa_orthogonal": False,
+        "rfa_monitor": False,
+    }
+    if case.floor is not None:
+        options["rfa_denominator_floor"] = case.floor
+    return options
+
+
+def _attention(place, sites):
+    return "rfa" if place in SITES[sites] else "softmax"
+
+
+def _device(model):
+    return next(model.parameters()).device

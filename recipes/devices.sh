@@ -52,7 +52,10 @@ check_precision() {
     [ "$device" != tpu ] || default=bf16
     precision=${precision:-$default}
     case $device-$precision in
-        cpu-fp16) fail "--precision fp16 on a CPU: fairseq keeps its copy of the parameters on a GPU; use fp32 or bf16" ;;
+        cpu-fp16)
+            fail "--precision fp16 on a CPU: fairseq-train takes it with --fp16-no-flatten-grads only, and this" \
+                "recipe not at all; use fp32 or bf16"
+            ;;
         tpu-fp16) fail "--precision fp16 on a TPU: fairseq refuses it; use bf16 or fp32" ;;
         *-fp32 | *-fp16 | *-bf16) ;;
         *) fail "--precision '$precision' is not one of fp32, fp16, bf16" ;;

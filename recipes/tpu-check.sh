@@ -11,6 +11,9 @@
 # --out DIR          where everything is written (default runs/tpu-check in the repository)
 # -- FLAGS           further flags of fairseq-train, for example -- --bf16 --no-rfa-fixed-matrices
 #
+# Batches come in 2 buckets and not in 8 as in the recipes, because each shape takes time to compile;
+# 2 show whether going from one shape to the other compiles anything anew.
+#
 # The last line says what was found. A second run trains anew and keeps environment and data.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

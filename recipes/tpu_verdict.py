@@ -19,7 +19,8 @@ def problems(first, second, output, sentences):
     for run, name in ((first, "training"), (second, "resumed training")):
         epochs = sorted(run["compilations"], key=int)
         counts = [run["compilations"][epoch] for epoch in epochs]
-        # The second epoch sees the shape of the very first step, in which the optimizer still had no state.
+        # All steps are compiled in the first epoch. The second adds a graph of two numbers: fairseq's meters of the
+        # epoch start anew while others go on.
         if len(counts) < 3:
             yield f"the {name} has {len(counts)} epochs, too few to compare compilations"
         elif counts[-1] != counts[1]:

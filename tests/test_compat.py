@@ -1,6 +1,10 @@
+import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
+from tiny_data import train_here
 
 from fairseq_rfa.compat import counting_from_start, restore_functions
 
@@ -72,3 +76,28 @@ def test_batches_that_were_read_ahead_still_count(times):
     iterator = SimpleNamespace(n=2)
     assert loader(iterator).n == 2 and iterator.n == 7
     assert loader(SimpleNamespace(n=0)).n == 0
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_arrays_in_a_checkpoint_are_read(tmp_path, kind):
+    counts = np.array([3, 2, 1, 0], dtype=kind)
+    torch.save({"extra_state": {"val": counts}}, tmp_path / "arrays.pt")
+    found = torch.load(tmp_path / "arrays.pt", weights_only=True)["extra_state"]["val"]
+    assert found.dtype == kind and found.tolist() == counts.tolist()
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+    """They can hold anything that pickle can."""
+    torch.save({"val": np.array([{}], dtype=object)}, tmp_path / "objects.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(tmp_path / "objects.pt", weights_only=True)
+
+
+def test_a_checkpoint_with_counts_of_bleu_is_read(data, tmp_path):
+    scores = "--eval-bleu --eval-bleu-detok space --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+    flags = *scores.split(), "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--max-update"
+    train_here(data, tmp_path, *flags, "1")
+    state = torch.load(train_here(data, tmp_path, *flags, "2"), weights_only=True)
+    assert state["extra_state"]["train_iterator"]["iterations_in_epoch"] == 2  # it went on
+    counts = [meter for _, name, _, meter in dict(state["extra_state"]["metrics"])["valid"] if name == "_bleu_counts"]
+    assert isinstance(counts[0]["sum"], np.ndarray)

@@ -1,4 +1,5 @@
 import argparse
+import sys
 
 import pytest
 from tiny_data import parse
@@ -48,9 +49,28 @@ def test_bf16_with_torch_xla_is_for_a_tpu(data, with_torch_xla):
     assert parse(data, "--bf16").tpu
 
 
-def test_a_tpu_is_asked_for_by_its_flag(data, without_torch_xla):
-    assert parse(data, "--tpu").tpu
-    assert parse(data, "--tpu", "--cpu").tpu
+def called_with(monkeypatch, data, *flags):
+    """The options of fairseq-train, called by a user."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", *flags])
+    return parse(data, *flags)
+
+
+@pytest.mark.parametrize("more", [(), ("--bf16",), ("--memory-efficient-bf16",)], ids=" ".join)
+def test_a_tpu_is_asked_for_by_its_flag(data, with_torch_xla, monkeypatch, more):
+    assert called_with(monkeypatch, data, "--tpu", *more).tpu
+
+
+@pytest.mark.parametrize("more", [(), ("--bf16",), ("--memory-efficient-bf16",)], ids=" ".join)
+def test_a_tpu_without_torch_xla_is_refused(data, without_torch_xla, monkeypatch, more):
+    with pytest.raises(ValueError, match="--tpu needs torch_xla.*tpu-check.sh makes one.*leave --tpu away"):
+        called_with(monkeypatch, data, "--tpu", *more)
+    assert not called_with(monkeypatch, data, "--bf16").tpu
+
+
+@pytest.mark.parametrize("more", [(), ("--bf16",)], ids=" ".join)
+def test_a_tpu_and_the_cpu_are_refused(data, with_torch_xla, monkeypatch, more):
+    with pytest.raises(ValueError, match="--tpu and --cpu are two devices; leave one"):
+        called_with(monkeypatch, data, "--tpu", "--cpu", *more)
 
 
 def test_torchrun_on_the_cpu(data, torchrun):

@@ -11,7 +11,7 @@ from scripts import ROOT, write_executable
 PYTHON = """#!/bin/bash
 case "$1 $2" in
     "-c "*) exit 0 ;;
-    "- "*) exit "${LACKS_MODULES-1}" ;;
+    "- "*) [[ " $* " != *" ${LACKS-no module} "* ]] || exit 1; exit "${LACKS_MODULES-1}" ;;
     "-m venv")
         echo "venv with ${0##*/}" >>"$LOG"
         mkdir -p "$4/bin"
@@ -121,6 +121,18 @@ def test_no_python_is_one_clear_line(machine):
     assert len(result.stderr.splitlines()) == 1
     assert "no Python 3.11 or 3.12" in result.stderr
     assert not (machine.root / ".venv").exists()
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "pytest", "sentencepiece", "tensorboard"])
+def test_what_an_active_environment_lacks_is_installed(machine, module):
+    machine.add("python")
+    machine.add("fairseq-train", "#!/bin/bash\n")
+    active = {"VIRTUAL_ENV": "/somewhere", "LACKS_MODULES": "0", "LACKS": module}
+    assert machine.activate(**active).returncode == 0
+    assert machine.done() == [f"install in {machine.root}"]
+    result = machine.activate(**active, PIP_FAILS="1")
+    assert result.returncode != 0
+    assert len(result.stderr.splitlines()) == 1 and "pip could not install" in result.stderr
 
 
 @pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])

@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq import checkpoint_utils
 
 from .attention_base import RandomFeatureAttention
 from .kernel_errors import Points
+from .trained_model import load_trained
 
 NUM_CLUSTERS = 8
 NOISE = 0.5
@@ -77,7 +77,8 @@ def trained_points(checkpoint, data, subset, num_sentences, device):
     Raises:
         ValueError: the checkpoint or the data cannot be read, or there is nothing to study in them.
     """
-    model, dataset = _load(checkpoint, data, subset)
+    model, _, task = load_trained(checkpoint, data, [subset])
+    model, dataset = model.float(), task.dataset(subset)
     modules = _attention_modules(model)
     if not modules:
         raise ValueError(
@@ -90,20 +91,6 @@ def trained_points(checkpoint, data, subset, num_sentences, device):
     model.to(device).eval()
     seen = _run_with_hooks(model, modules, (dataset.collater([dataset[i]]) for i in indices), device)
     return {name: _joined(module, *seen[name]) for name, module in modules.items()}, len(indices)
-
-
-def _load(checkpoint, data, subset):
-    """The model and the dataset."""
-    try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data)}
-        )
-        task.load_dataset(subset)
-    # Of a broken file and of missing data anything may come: wrong keys, no pickle, no dictionary.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"cannot load '{checkpoint}' with '{subset}' of '{data}': {reason}") from error
-    return models[0].float(), task.dataset(subset)
 
 
 def _attention_modules(model):

@@ -112,6 +112,7 @@ def attention_options(stored, given, imitate, fitted):
     """
     options = {option.name: stored.get(option.name, option.default) for option in RFA_OPTIONS}
     options |= {f"{place}_attention": "rfa" for place in PLACES} | given
+    wanted = imitate
     if imitate is None:
         imitate = "softmax" if options["rfa_unnormalized"] else "unit-length"
     if given.get("rfa_unnormalized", imitate == "softmax") != (imitate == "softmax"):
@@ -124,6 +125,8 @@ def attention_options(stored, given, imitate, fitted):
     )
     if imitate == "softmax":
         _check_softmax(options, given, name, estimates_softmax)
+    elif wanted and name in FEATURE_MAPS and not FEATURE_MAPS[name].unit_length:
+        raise ValueError(f"--imitate {wanted}: the map {name} never scales to unit length; leave the flag out")
     if fitted:
         _check_fit(given, imitate, name, estimates_softmax)
     return options, imitate

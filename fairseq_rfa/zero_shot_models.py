@@ -3,11 +3,11 @@
 from argparse import Namespace
 from typing import Any, NamedTuple
 
-from fairseq import checkpoint_utils
 from fairseq.models.transformer import TransformerModelBase
 from omegaconf import OmegaConf
 
 from .attention_base import RandomFeatureAttention
+from .trained_model import load_trained
 from .transfer_temperature import set_sigma
 from .transformer import TransformerRFAModel
 from .zero_shot_cases import SITES
@@ -31,18 +31,7 @@ def load(checkpoint, data, subsets, device):
     Raises:
         ValueError: the checkpoint or the data cannot be read, or this is another model.
     """
-    try:
-        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data)}
-        )
-        for subset in subsets:
-            task.load_dataset(subset)
-    # Of a broken file and of missing data anything may come: wrong keys, no pickle, no dictionary.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        subsets = "' and '".join(dict.fromkeys(subsets))
-        raise ValueError(f"cannot load '{checkpoint}' with '{subsets}' of '{data}': {reason}") from error
-    model = models[0]
+    model, cfg, task = load_trained(checkpoint, data, subsets)
     if not isinstance(model, TransformerModelBase):
         raise ValueError(f"'{checkpoint}' is a {type(model).__name__}; use a Transformer")
     if any(isinstance(module, RandomFeatureAttention) for module in model.decoder.modules()):

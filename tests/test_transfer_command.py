@@ -189,6 +189,7 @@ def test_other_models_are_refused_by_name(trained, tmp_path, capsys):
         ("--to rfa --imitate softmax --fit-data DATA", "there is nothing to fit"),
         ("--to rfa --fit-data DATA --rfa-sigma-init 2", "both say what sigma is"),
         ("--to rfa --fit-data DATA --rfa-feature-map elu", "no temperature of the map elu"),
+        ("--to rfa --imitate unit-length --rfa-feature-map elu", "elu never scales to unit length"),
         ("--to rfa --fit-data DATA --reset-attention all", "throws away what --fit-data fits"),
         ("--to rfa --fit-data nowhere", "cannot read 'valid' of 'nowhere'"),
         ("--to rfa --fit-data DATA --fit-subset none", "cannot read 'none' of"),

@@ -13,7 +13,7 @@ EXTRAS = {
         "subword-nmt>=0.3.8",
     ],
     "tensorboard": ["tensorboard>=2.14"],
-    "test": ["pytest>=7", "tensorboard>=2.14"],
+    "test": ["pytest>=7", "pytest-xdist>=3", "tensorboard>=2.14"],
 }
 
 setup(

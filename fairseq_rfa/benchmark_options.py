@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from .benchmark_models import BASELINES, DTYPES, architectures
-from .program import Parser, positive_number
+from .program import Parser, add_machine_options, positive_number
 from .random_matrices import LARGEST_SEED
 
 NAME = "benchmark"
@@ -89,9 +89,8 @@ def _add_shared(parser, command, lengths):
         metavar="FLAG",
         help="flags of the model without dashes: rfa_feature_map=arccos rfa_gate no_rfa_fixed_matrices",
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_machine_options(parser)
     parser.add_argument("--precision", choices=tuple(DTYPES), default="float32", help="default: float32")
-    parser.add_argument("--threads", type=count, metavar="N", help="of torch (default: torch's choice)")
     parser.add_argument(
         "--repeats", type=count, default=3, metavar="N", help="measurements of each model (default: 3)"
     )

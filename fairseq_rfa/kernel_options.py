@@ -1,10 +1,9 @@
 """The options of kernel_study."""
 
-import argparse
 from pathlib import Path
 
 from .linear_attention import DENOMINATOR_FLOOR
-from .program import Parser, positive_number
+from .program import add_machine_options, parser_of, positive_number
 from .random_matrices import LARGEST_SEED
 
 NAME = "kernel_study"
@@ -16,12 +15,7 @@ NUM_SENTENCES = 16
 def parse_arguments(arguments, description):
     """Exits with one line about an option that makes no sense."""
     count, size = positive_number(int), positive_number(float)
-    parser = Parser(
-        prog=f"python -m fairseq_rfa.{NAME}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(NAME, description)
     parser.add_argument(
         "--out", type=Path, default=Path(NAME), metavar="DIR", help=f"where the results go (default: {NAME})"
     )
@@ -71,8 +65,7 @@ def parse_arguments(arguments, description):
         metavar="N",
         help=f"the first N of the subset (default: {NUM_SENTENCES})",
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--threads", type=count, metavar="N", help="of torch (default: torch's choice)")
+    add_machine_options(parser)
     options = parser.parse_args(arguments)
     if (options.checkpoint is None) != (options.data is None):
         parser.error("--checkpoint and --data belong together; give both or neither")

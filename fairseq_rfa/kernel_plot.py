@@ -124,13 +124,18 @@ def plot(report, path):
     for axes in grid[-1]:
         axes.set_xlabel("random directions D per head", fontsize=10.5)
     sign = report["signature"]
+    write_figure(figure, legend_handles(sign["maps"], STYLES), title(sign), path, title_size=12, columns=5)
+
+
+def write_figure(figure, handles, title, path, title_size, columns):
+    """Write a figure with one legend for all panels, in so many columns below the title."""
     # A legend with a title: the layout keeps no space for both a title and a legend at the top.
     figure.legend(
-        handles=legend_handles(sign["maps"], STYLES),
-        title=title(sign),
-        title_fontproperties={"size": 12, "weight": "bold"},
+        handles=handles,
+        title=title,
+        title_fontproperties={"size": title_size, "weight": "bold"},
         loc="outside upper center",
-        ncols=5,
+        ncols=columns,
         fontsize=10,
         frameon=False,
     ).get_title().set_multialignment("center")

@@ -24,6 +24,24 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{name}: {message}\n")
 
 
+def parser_of(name, description):
+    """A parser of the options of a program of this package; the description is shown as it is written."""
+    return Parser(
+        prog=f"python -m fairseq_rfa.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_machine_options(parser):
+    """On what the program computes."""
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--threads", type=positive_number(int), metavar="N", help="of torch (default: torch's choice)"
+    )
+
+
 def positive_number(kind):
     """A parser of numbers of a kind (int or float) that are finite and greater than 0."""
 

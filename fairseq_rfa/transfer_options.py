@@ -9,7 +9,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from .config import RFA_OPTIONS, add_switches
 from .encoding import FEATURE_MAPS
 from .kernels import gaussian_kernel
-from .program import Parser, positive_number
+from .program import parser_of, positive_number
 from .random_matrices import LARGEST_SEED
 from .transfer_rules import NAMES_OF_RESET, PLACES
 
@@ -25,12 +25,7 @@ def parse_arguments(arguments, description):
     Returns:
         the options, and those of the attention that were given, by name.
     """
-    parser = Parser(
-        prog=f"python -m fairseq_rfa.{NAME}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(NAME, description)
     parser.add_argument("input", metavar="IN", help="checkpoint of transformer or transformer_rfa")
     parser.add_argument("output", metavar="OUT", help="where the converted one goes; an older file is replaced")
     parser.add_argument(

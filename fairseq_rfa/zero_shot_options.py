@@ -1,11 +1,10 @@
 """The options of zero_shot."""
 
-import argparse
 from pathlib import Path
 
 from .encoding import FEATURE_MAPS
 from .linear_attention import DENOMINATOR_FLOOR
-from .program import Parser, positive_number
+from .program import add_machine_options, parser_of, positive_number
 from .random_matrices import LARGEST_SEED
 from .zero_shot_cases import SITES, WAYS
 
@@ -17,12 +16,7 @@ NUM_SENTENCES = 200
 
 def parse_arguments(arguments, description):
     """Exits with one line about an option that makes no sense."""
-    parser = Parser(
-        prog=f"python -m fairseq_rfa.{NAME}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = parser_of(NAME, description)
     _add_model_options(parser)
     _add_case_options(parser)
     _add_score_options(parser)
@@ -65,8 +59,7 @@ def _add_model_options(parser):
         metavar="N",
         help=f"the first N of that subset (default: {NUM_SENTENCES})",
     )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    parser.add_argument("--threads", type=count, metavar="N", help="of torch (default: torch's choice)")
+    add_machine_options(parser)
 
 
 def _add_case_options(parser):

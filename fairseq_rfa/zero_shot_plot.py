@@ -7,6 +7,7 @@ from matplotlib import pyplot, ticker  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 
 from .kernel_plot import COLOURS as COLOURS_OF_KERNELS  # noqa: E402
+from .kernel_plot import write_figure  # noqa: E402
 from .zero_shot_cases import OWN  # noqa: E402
 
 COLOURS = {**COLOURS_OF_KERNELS, "elu": "#cc79a7", "learned": "#e69f00"}
@@ -123,15 +124,4 @@ def plot(report, path):
         row[0].set_ylabel(name, fontsize=10.5)
     for axes in grid[-1]:
         axes.set_xlabel("random directions D per head", fontsize=10.5)
-    # A legend with a title: the layout keeps no space for both a title and a legend at the top.
-    figure.legend(
-        handles=legend_handles(report),
-        title=title(sign),
-        title_fontproperties={"size": 11, "weight": "bold"},
-        loc="outside upper center",
-        ncols=4,
-        fontsize=10,
-        frameon=False,
-    ).get_title().set_multialignment("center")
-    figure.savefig(path, dpi=160)
-    pyplot.close(figure)
+    write_figure(figure, legend_handles(report), title(sign), path, title_size=11, columns=4)

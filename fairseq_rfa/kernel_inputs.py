@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from .attention_base import RandomFeatureAttention
 from .kernel_errors import Points
-from .trained_model import load_trained
+from .trained_model import load_trained, move_to, readable_sentences
 
 NUM_CLUSTERS = 8
 NOISE = 0.5
@@ -84,10 +84,7 @@ def trained_points(checkpoint, data, subset, num_sentences, device):
         raise ValueError(
             f"'{checkpoint}' has no random feature attention in its decoder; use one of transformer_rfa"
         )
-    indices, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), model.max_positions())
-    indices = indices[:num_sentences]
-    if not len(indices):
-        raise ValueError(f"'{data}' has no sentence in '{subset}'")
+    indices = readable_sentences(dataset, model, num_sentences, f"'{data}' has no sentence in '{subset}'")
     model.to(device).eval()
     seen = _run_with_hooks(model, modules, (dataset.collater([dataset[i]]) for i in indices), device)
     return {name: _joined(module, *seen[name]) for name, module in modules.items()}, len(indices)
@@ -121,7 +118,7 @@ def _run_with_hooks(model, modules, batches, device):
     ]
     try:
         for batch in batches:
-            model(**{name: x.to(device) for name, x in batch["net_input"].items()})
+            model(**move_to(batch["net_input"], device))
     finally:
         for hook in hooks:
             hook.remove()

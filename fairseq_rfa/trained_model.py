@@ -1,6 +1,10 @@
-"""Load a trained model together with the data that a study runs it on."""
+"""A trained model together with the sentences that a study runs it on."""
 
-from fairseq import checkpoint_utils
+from functools import partial
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
 
 
 def load_trained(checkpoint, data, subsets):
@@ -26,3 +30,20 @@ def load_trained(checkpoint, data, subsets):
         named = "' and '".join(dict.fromkeys(subsets))
         raise ValueError(f"cannot load '{checkpoint}' with '{named}' of '{data}': {reason}") from error
     return models[0], cfg, task
+
+
+def readable_sentences(dataset, reader, number, error):
+    """Numbers of the first sentences of a dataset, at most so many, that are not too long for a model or a task.
+
+    Raises:
+        ValueError: with this error where there is none.
+    """
+    indices, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), reader.max_positions())
+    if not len(indices):
+        raise ValueError(error)
+    return [int(index) for index in indices[:number]]
+
+
+def move_to(sample, device):
+    """A sample of fairseq on a device."""
+    return utils.apply_to_sample(partial(torch.Tensor.to, device=device), sample)

@@ -1,8 +1,9 @@
 """Sentences of a data set, as the model of a checkpoint reads them."""
 
-import numpy as np
 from fairseq import tasks
 from omegaconf import OmegaConf, open_dict
+
+from .trained_model import readable_sentences
 
 ROWS = 8
 
@@ -37,10 +38,7 @@ def sentences(checkpoint, data, subset, number):
                 f"{len(dictionary)}; use the data that it was trained on"
             )
     dataset = task.dataset(subset)
-    indices, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), task.max_positions())
-    indices = indices[:number]
-    if not len(indices):
-        raise ValueError(f"'{data}' has no sentence in '{subset}'")
+    indices = readable_sentences(dataset, task, number, f"'{data}' has no sentence in '{subset}'")
     return [
         dataset.collater([dataset[i] for i in indices[start : start + ROWS]])
         for start in range(0, len(indices), ROWS)

@@ -25,6 +25,7 @@ import torch
 from . import zero_shot_bleu, zero_shot_logits, zero_shot_models
 from .program import check_folder, errors_in_one_line, find_device, load_plot, only_warnings, progress
 from .signature import commit
+from .trained_model import readable_sentences
 from .transfer_temperature import fit_sigma
 from .zero_shot_cases import cases
 from .zero_shot_options import NAME, parse_arguments
@@ -54,7 +55,7 @@ class Study:
     def _read(self, subset, number, device):
         """Batches, a digest of their words, and the number of sentences."""
         model, dataset = self.trained.model, self.trained.task.dataset(subset)
-        found = zero_shot_logits.first_sentences(dataset, model, number, what=f"'{subset}'")
+        found = readable_sentences(dataset, model, number, f"'{subset}' has no sentence that the model can read")
         digest = hashlib.sha256()
         for index in found:
             for side in ("source", "target"):

@@ -3,33 +3,17 @@
 import numpy as np
 import torch
 
+from .trained_model import move_to
+
 BATCH_SIZE = 16
 """Sentences; few, so that the features of many directions find room."""
-
-
-def first_sentences(dataset, model, number, what):
-    """Numbers of the first sentences of a dataset that are not too long for a model.
-
-    Raises:
-        ValueError: there is none.
-    """
-    indices, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), model.max_positions())
-    if not len(indices):
-        raise ValueError(f"{what} has no sentence that the model can read")
-    return [int(index) for index in indices[:number]]
 
 
 def make_batches(dataset, sentences, device):
     """fairseq's samples of sentences of similar length."""
     sentences = sorted(sentences, key=lambda index: (dataset.num_tokens(index), index))
     groups = [sentences[start : start + BATCH_SIZE] for start in range(0, len(sentences), BATCH_SIZE)]
-    return [_moved(dataset.collater([dataset[index] for index in group]), device) for group in groups]
-
-
-def _moved(x, device):
-    if isinstance(x, dict):
-        return {name: _moved(value, device) for name, value in x.items()}
-    return x.to(device) if isinstance(x, torch.Tensor) else x
+    return [move_to(dataset.collater([dataset[index] for index in group]), device) for group in groups]
 
 
 @torch.no_grad()

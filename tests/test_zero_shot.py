@@ -13,9 +13,10 @@ from scripts import refused_by
 from tiny_data import SMALL, build, generate_here, parse, results, train_here
 
 from fairseq_rfa import TransformerRFAModel, zero_shot
+from fairseq_rfa.trained_model import readable_sentences
 from fairseq_rfa.transfer_temperature import fit_sigma
 from fairseq_rfa.zero_shot_cases import Case, cases
-from fairseq_rfa.zero_shot_logits import compare, first_sentences, hidden_states, make_batches
+from fairseq_rfa.zero_shot_logits import compare, hidden_states, make_batches
 from fairseq_rfa.zero_shot_models import Trained, converted
 from fairseq_rfa.zero_shot_verdict import best, curves
 
@@ -139,7 +140,7 @@ def test_parameters_stay(measured):
 def test_first_sentences_leave_out_those_too_long(measured):
     dataset = measured.trained.task.dataset("valid")
     model = Namespace(max_positions=lambda: (4, 4))
-    found = first_sentences(dataset, model, 3, what="valid")
+    found = readable_sentences(dataset, model, 3, "there is none")
     assert found == [index for index in range(8) if dataset.num_tokens(index) <= 4][:3]
 
 

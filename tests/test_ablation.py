@@ -143,7 +143,7 @@ def test_a_report_of_real_runs(queue):
     for name in ("softmax", "rfa"):
         run, log = report["runs"][name], (out / name / "train.log").read_text(encoding="utf-8")
         assert list(run["perplexities"]) == [str(epoch) for epoch in range(1, 9)]
-        assert f"ppl {run['perplexity']} " in log.replace("\n", " ") and run["parameters"] > 100_000
+        assert f"ppl {run['perplexity']:g} " in log.replace("\n", " ") and run["parameters"] > 100_000
         assert run["directions"] == {"causal": 64, "cross": 128}
         score = json.loads((out / name / "valid/score.json").read_text(encoding="utf-8"))
         assert (score["subset"], score["beam"], score["sentences"]) == ("valid", 2, 10)

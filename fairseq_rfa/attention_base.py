@@ -77,21 +77,18 @@ class RandomFeatureAttention(MultiheadAttention):
         return self.pool.matrices[self.pool.rows_of_layer(self.layer_index, self.num_heads)]
 
     def directions(self) -> Directions:
-        """w = σ ∘ w̃ (eq. 8) in float32 or wider; drawn anew at each call in training."""
-        sigma = wide(self.sigma).unsqueeze(1)
+        """w̃ or learned weights in the type of σ, float32 or wider; w̃ is drawn anew at each call in training."""
         if self.feature_map.source is None:
             return Directions()
+        dtype = wide(self.sigma).dtype
         if self.feature_map.source == "parameters":
-            weight, bias = (x.to(sigma.dtype) for x in (self.feature_weight, self.feature_bias))
-            return Directions(weight * sigma, bias)
+            return Directions(self.feature_weight.to(dtype), self.feature_bias.to(dtype))
         if self.training and not self.fixed_matrices:
             rows = self.pool.draw_rows(self.num_heads)
         else:
             rows = self.pool.rows_of_layer(self.layer_index, self.num_heads)
-        phases = None
-        if self.feature_map.phases:
-            phases = self.pool.phases[rows].to(sigma.dtype)
-        return Directions(self.pool.matrices[rows] * sigma, phases)
+        phases = self.pool.phases[rows].to(dtype) if self.feature_map.phases else None
+        return Directions(self.pool.matrices[rows].to(dtype), phases)
 
     def encode(
         self,

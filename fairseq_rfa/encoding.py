@@ -21,7 +21,7 @@ class Directions(NamedTuple):
     """What a feature map multiplies with and adds, for each head; None where it has nothing of the kind."""
 
     w: Optional[Tensor] = None
-    """σ ∘ w̃ (eq. 8) or σ ∘ the learned weights, (H, D, d)"""
+    """w̃ (eq. 8) or the learned weights, (H, D, d)"""
     b: Optional[Tensor] = None
     """phases or the learned bias, (H, D)"""
 
@@ -38,7 +38,8 @@ class Encoded(NamedTuple):
 
 
 class FeatureMap:
-    """How a map encodes. The maps themselves are the functions of `feature_maps`.
+    """How a map encodes. The maps themselves are the functions of `feature_maps`, and take y = σ∘x with x of unit
+    length: (σ∘w̃)·x of eq. 8 is w̃·y, and a product with w̃, which is not trained, has a gradient less.
 
     With unnormalized (appendix A.4) nothing is scaled to unit length; what the map then makes of the lengths is
     said in its class.
@@ -66,30 +67,28 @@ class FeatureMap:
         role: Optional[str] = None,
     ) -> Encoded:
         """With role "query" or "key" also the points of the exact kernel."""
-        if self.unit_length and not unnormalized:
-            x = _of_unit_length(x)
-        phi, log_factor = self.features(x, sigma, directions, padding, unnormalized)
-        point = None if role is None else self.point(_scaled(x, sigma), log_factor, role)
+        scale = _unit_length_scaled if self.unit_length and not unnormalized else _scaled
+        y = scale(x, sigma.to(x.dtype))
+        phi, log_factor = self.features(y, directions, padding, unnormalized)
+        point = None if role is None else self.point(y, log_factor, role)
         if padding is not None and log_factor is not None:
             log_factor = log_factor.masked_fill(padding, LOWEST)
         return Encoded(phi, log_factor, point)
 
     def features(
         self,
-        x: Tensor,
-        sigma: Tensor,
+        y: Tensor,
         directions: Directions,
         padding: Optional[Tensor],
         unnormalized: bool,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """phi, zeros at padding, and log_factor."""
-        return _blank(self.phi(x, sigma, directions), padding), None
+        return _blank(self.phi(y, directions), padding), None
 
-    def phi(self, x: Tensor, sigma: Tensor, directions: Directions) -> Tensor:
+    def phi(self, y: Tensor, directions: Directions) -> Tensor:
         raise NotImplementedError
 
     def point(self, y: Tensor, log_factor: Optional[Tensor], role: str) -> Tensor:
-        """y = σ∘x"""
         return y
 
 
@@ -98,9 +97,9 @@ class Gaussian(FeatureMap):
 
     kernel = staticmethod(kernels.gaussian_kernel)
 
-    def features(self, x, sigma, directions, padding, unnormalized):
-        phi = feature_maps.gaussian(x, directions.w, padding)
-        return phi, _log_gaussian_factor(x, sigma) if unnormalized else None
+    def features(self, y, directions, padding, unnormalized):
+        phi = feature_maps.gaussian(y, directions.w, padding)
+        return phi, half_squared_norm(y) if unnormalized else None
 
 
 class Cosine(FeatureMap):
@@ -109,9 +108,9 @@ class Cosine(FeatureMap):
     kernel = staticmethod(kernels.gaussian_kernel)
     phases = True
 
-    def features(self, x, sigma, directions, padding, unnormalized):
-        phi = _blank(feature_maps.cosine(x, *directions), padding)
-        return phi, _log_gaussian_factor(x, sigma) if unnormalized else None
+    def features(self, y, directions, padding, unnormalized):
+        phi = _blank(feature_maps.cosine(y, *directions), padding)
+        return phi, half_squared_norm(y) if unnormalized else None
 
 
 class Arccos(FeatureMap):
@@ -119,16 +118,16 @@ class Arccos(FeatureMap):
 
     kernel = staticmethod(kernels.arccos_kernel)
 
-    def phi(self, x, sigma, directions):
-        return feature_maps.arccos(x, directions.w)
+    def phi(self, y, directions):
+        return feature_maps.arccos(y, directions.w)
 
 
 class Elu(FeatureMap):
     source = None
     unit_length = False
 
-    def phi(self, x, sigma, directions):
-        return feature_maps.elu(_scaled(x, sigma))
+    def phi(self, y, directions):
+        return feature_maps.elu(y)
 
 
 class Positive(FeatureMap):
@@ -142,8 +141,8 @@ class Positive(FeatureMap):
     def kernel(query, key):
         return query @ key.transpose(-1, -2)
 
-    def features(self, x, sigma, directions, padding, unnormalized):
-        exponents = feature_maps.positive_exponents(x, directions.w, _scaled(x, sigma))
+    def features(self, y, directions, padding, unnormalized):
+        exponents = feature_maps.positive_exponents(y, directions.w)
         log_factor = exponents.detach().amax(-1)
         phi = (exponents - log_factor.unsqueeze(-1)).exp() * exponents.size(-1) ** -0.5
         return _blank(phi, padding), log_factor
@@ -160,48 +159,48 @@ class Learned(FeatureMap):
 
     source = "parameters"
 
-    def phi(self, x, sigma, directions):
-        return feature_maps.learned(x, *directions)
-
-
-def _of_unit_length(x: Tensor) -> Tensor:
-    """x (…, d) scaled to length 1; what is shorter than SMALLEST_NORM by its inverse."""
-    if torch.is_grad_enabled() and x.requires_grad:
-        return _UnitLength.apply(x)
-    return F.normalize(x, dim=-1, eps=SMALLEST_NORM)
-
-
-class _UnitLength(torch.autograd.Function):
-    """Its derivative in the fewest passes over memory."""
-
-    @staticmethod
-    def forward(context, x):
-        unit, norm = _UnitLength.scale(x)
-        context.save_for_backward(x, unit, norm)
-        return unit
-
-    @staticmethod
-    def scale(x):
-        norm = x.norm(dim=-1, keepdim=True)
-        return x / norm.clamp_min(SMALLEST_NORM), norm
-
-    @staticmethod
-    def backward(context, gradient):
-        x, unit, norm = context.saved_tensors
-        if torch.is_grad_enabled():
-            unit, norm = _UnitLength.scale(x)
-        along = (gradient * unit).sum(-1, keepdim=True).masked_fill(norm < SMALLEST_NORM, 0.0)
-        return gradient.addcmul(unit, along, value=-1) / norm.clamp_min(SMALLEST_NORM)
+    def phi(self, y, directions):
+        return feature_maps.learned(y, *directions)
 
 
 def _scaled(x: Tensor, sigma: Tensor) -> Tensor:
     """σ∘x"""
-    return x * sigma.unsqueeze(1).to(x.dtype)
+    return x * sigma.unsqueeze(1)
 
 
-def _log_gaussian_factor(x: Tensor, sigma: Tensor) -> Tensor:
-    """‖σ∘x‖²/2, the logarithm of C"""
-    return half_squared_norm(_scaled(x, sigma))
+def _unit_length_scaled(x: Tensor, sigma: Tensor) -> Tensor:
+    """σ∘x/‖x‖; what is shorter than SMALLEST_NORM counts as being of that length."""
+    if torch.is_grad_enabled() and (x.requires_grad or sigma.requires_grad):
+        return _UnitLengthScaled.apply(x, sigma)
+    return _of_unit_length(x)[0].mul_(sigma.unsqueeze(1))
+
+
+def _of_unit_length(x: Tensor) -> Tuple[Tensor, Tensor]:
+    """x/‖x‖ and ‖x‖, (…, 1), which is at least SMALLEST_NORM in the former."""
+    norm = x.norm(dim=-1, keepdim=True)
+    return x / norm.clamp_min(SMALLEST_NORM), norm
+
+
+class _UnitLengthScaled(torch.autograd.Function):
+    """Its derivatives in few passes over memory."""
+
+    @staticmethod
+    def forward(context, x, sigma):
+        unit, norm = _of_unit_length(x)
+        context.save_for_backward(x, sigma, unit, norm)
+        return unit * sigma.unsqueeze(1)
+
+    @staticmethod
+    def backward(context, gradient):
+        x, sigma, unit, norm = context.saved_tensors
+        if torch.is_grad_enabled():
+            unit, norm = _of_unit_length(x)
+        sigma = sigma.unsqueeze(1)
+        of_sigma = gradient * unit
+        of_unit = gradient * sigma
+        along = feature_maps.project(of_sigma, sigma).masked_fill(norm < SMALLEST_NORM, 0.0)
+        of_x = of_unit.addcmul_(unit, along, value=-1).div_(norm.clamp_min(SMALLEST_NORM))
+        return of_x, of_sigma.sum((0, 2))
 
 
 def _blank(phi: Tensor, padding: Optional[Tensor]) -> Tensor:

@@ -1,7 +1,6 @@
 """Feature maps φ: the dot product of two feature vectors estimates a kernel.
 
 No map scales its input: x (…, T, d) is already of unit length where that is wanted, and already multiplied by σ.
-Where the kernel depends on w·x alone (`gaussian`, `arccos`, `cosine`), σ may multiply w instead.
 """
 
 import math
@@ -34,7 +33,7 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     scale = w.size(-2) ** -0.5
     if padding is not None:
         scale = x.new_tensor(scale).where(~padding, 0.0).unsqueeze(-1)
-    angles = _project(x, w)
+    angles = project(x, w)
     if torch.is_grad_enabled() and angles.requires_grad:
         return _SineAndCosine.apply(angles, scale)
     return _sine_and_cosine(angles, scale)
@@ -53,7 +52,7 @@ def arccos(x: Tensor, w: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    return F.relu(_project(x, w)) * w.size(-2) ** -0.5
+    return F.relu(project(x, w)) * w.size(-2) ** -0.5
 
 
 def elu(x: Tensor) -> Tensor:
@@ -86,15 +85,12 @@ def positive(x: Tensor, w: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    return positive_exponents(x, w, x).exp() * w.size(-2) ** -0.5
+    return positive_exponents(x, w).exp() * w.size(-2) ** -0.5
 
 
-def positive_exponents(x: Tensor, w: Tensor, y: Tensor) -> Tensor:
-    """w_i·x − ‖y‖²/2, (…, T, D): for y = x the logarithms of `positive` without D^-1/2.
-
-    Where w is σ∘w̃, y is σ∘x.
-    """
-    return _project(x, w) - half_squared_norm(y).unsqueeze(-1)
+def positive_exponents(x: Tensor, w: Tensor) -> Tensor:
+    """w_i·x − ‖x‖²/2, (…, T, D): the logarithms of `positive` without D^-1/2."""
+    return project(x, w) - half_squared_norm(x).unsqueeze(-1)
 
 
 def cosine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -109,7 +105,7 @@ def cosine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    angles, scale = _project(x, w, b), (2 / w.size(-2)) ** 0.5
+    angles, scale = project(x, w, b), (2 / w.size(-2)) ** 0.5
     if angles.requires_grad:
         return angles.cos() * scale
     return torch.mul(angles.cos_(), scale, out=torch.empty_like(angles, memory_format=torch.contiguous_format))
@@ -126,7 +122,7 @@ def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     Returns: (…, T, F) with F = D.
     """
-    return F.relu(_project(x, weight, bias))
+    return F.relu(project(x, weight, bias))
 
 
 def _sine_and_cosine(angles, scale):
@@ -164,7 +160,7 @@ class _SineAndCosine(torch.autograd.Function):
         return result.addcmul_(of_cosine, sine, value=-1), None
 
 
-def _project(x: Tensor, w: Tensor, b: Optional[Tensor] = None) -> Tensor:
+def project(x: Tensor, w: Tensor, b: Optional[Tensor] = None) -> Tensor:
     """w_i·x + b_i: (…, T, d), (…, D, d) and (…, D) → (…, T, D)"""
     if x.dim() == 4 and w.dim() == 3 and x.size(1) == w.size(0):
         # One product for each head over all rows of the batch, instead of a copy of w for each row; the rows in

@@ -80,7 +80,7 @@ def draw_directions(
     phases = None
     if FEATURE_MAPS[name].phases:
         phases = draw_phases(num_heads, num_directions, seed).to(sigma.device)
-    return Directions(w * sigma, phases)
+    return Directions(w, phases)
 
 
 def exact(name: str, points: Points, v: Tensor) -> Matrices:

@@ -4,6 +4,7 @@
     python -m fairseq_rfa.benchmark decode --lengths 32 2048 --beam 5 --baseline twin --device cuda
     python -m fairseq_rfa.benchmark decode --arch transformer_rfa_tiny --flags rfa_feature_map=arccos
     python -m fairseq_rfa.benchmark train --lengths 32 1024 --tokens 4096
+    python -m fairseq_rfa.benchmark train --lengths 4096 8192 --source-length 32
 
 Two models with random weights, of the same sizes, take turns on the same random sentences; no data are needed.
 decode runs fairseq's own generator, which may not end a sentence before its length, after it has made sure that

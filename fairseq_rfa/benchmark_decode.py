@@ -11,8 +11,10 @@ from .benchmark_models import (
     MODELS,
     build_model,
     make_task,
+    most_positions,
     random_tokens,
     source_batch,
+    source_length,
     without_attention,
 )
 
@@ -26,7 +28,7 @@ WITHOUT = "without_attention"
 
 def prepared_model(options, name, task, device):
     """A model as fairseq-generate would use it. Raises ValueError for options that the model refuses."""
-    positions = max(*options.lengths, *CHECKED_LENGTHS) + 2
+    positions = most_positions(options, *CHECKED_LENGTHS)
     model = build_model(options, name, positions, task, device).to(DTYPES[options.precision])
     model.prepare_for_inference_(Namespace(generation=Namespace(beam=options.beam, print_alignment=False)))
     return model
@@ -47,8 +49,8 @@ def decoder_of(model, task, options, length, device):
     generator = SequenceGenerator(
         [model], task.target_dictionary, beam_size=options.beam, max_len_b=length, min_len=length
     )
-    sample = {"net_input": source_batch(task, options.batch_size, length, options.seed, device)}
-    return generator, lambda: generator.generate([model], sample)
+    source = source_batch(task, options.batch_size, source_length(options, length), options.seed, device)
+    return generator, lambda: generator.generate([model], {"net_input": source})
 
 
 @torch.no_grad()

@@ -82,6 +82,16 @@ def build_model(options, name, positions, task, device):
     return task.build_model(model_options(options, name, positions)).to(device)
 
 
+def source_length(options, length):
+    """The tokens of the sources of targets of `length` tokens."""
+    return options.source_length or length
+
+
+def most_positions(options, *lengths):
+    """What the longest sentence needs, also where `lengths` are decoded."""
+    return max(*options.lengths, source_length(options, 0), *lengths) + 2
+
+
 def random_tokens(task, rows, length, seed, device):
     """(rows, length): words, of which the last is the end of the sentence."""
     dictionary = task.target_dictionary

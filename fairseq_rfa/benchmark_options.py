@@ -66,7 +66,10 @@ def _add_shared(parser, command, lengths):
         nargs="+",
         default=lengths,
         metavar="N",
-        help=f"tokens of a source, and of a target (default: {' '.join(map(str, lengths))})",
+        help=f"tokens of a target, and of its source (default: {' '.join(map(str, lengths))})",
+    )
+    parser.add_argument(
+        "--source-length", type=sentence_length, metavar="N", help="tokens of each source, whatever the target's"
     )
     parser.add_argument(
         "--arch",

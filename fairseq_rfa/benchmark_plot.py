@@ -50,6 +50,10 @@ def values_of(report, name, *keys):
     return values
 
 
+def comparable_with_paper(sign):
+    return sign["command"] == "decode" and sign["source_length"] == "as target"
+
+
 def draw_with_band(axes, report, name, quantity, **style):
     """The median, with a band from the least to the greatest measurement."""
     keys = () if quantity is None else (quantity,)
@@ -91,7 +95,7 @@ def draw_step(axes, report):
 
 def draw_ratio(axes, report):
     draw_with_band(axes, report, "ratio", None, color=COLOURS["rfa"], label="measured")
-    if report["signature"]["command"] == "decode":
+    if comparable_with_paper(report["signature"]):
         ratios = [gaussian / softmax for softmax, gaussian in PAPER.values()]
         axes.plot(
             list(PAPER),
@@ -146,7 +150,7 @@ def layout(report):
     return [["step", "peak"], ["ratio", "peak"]] if measured else [["step"], ["ratio"]]
 
 
-def set_scales(axes, lengths):
+def set_scales(axes, lengths, label):
     """Logarithmic axes with plain numbers."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -160,7 +164,7 @@ def set_scales(axes, lengths):
     middle = (low * high) ** 0.5
     axes.set_ylim(min(low, middle / 2.5), max(1.5 * high, middle * 2.5))
     axes.tick_params(labelsize=FONT - 1)
-    axes.set_xlabel("length of source and target (tokens)", fontsize=FONT)
+    axes.set_xlabel(label, fontsize=FONT)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=FONT - 2)
 
@@ -180,13 +184,17 @@ def title(sign):
 
 def plot(report, path):
     """Write a PNG 1600 pixels wide, of which half is enough to read it."""
+    sign = report["signature"]
+    label = "length of source and target (tokens)"
+    if sign["source_length"] != "as target":
+        label = f"length of target (tokens), sources of {sign['source_length']}"
     figure, panels = pyplot.subplot_mosaic(layout(report), figsize=(10, 8), layout="constrained")
     for name, axes in panels.items():
         PANELS[name](axes, report)
         shown = lengths_of(report)
-        if name == "ratio" and report["signature"]["command"] == "decode":
+        if name == "ratio" and comparable_with_paper(sign):
             shown = sorted({*shown, *PAPER})
-        set_scales(axes, shown)
-    figure.suptitle(title(report["signature"]), fontsize=FONT, fontweight="bold")
+        set_scales(axes, shown, label)
+    figure.suptitle(title(sign), fontsize=FONT, fontweight="bold")
     figure.savefig(path, dpi=160)
     pyplot.close(figure)

@@ -22,6 +22,7 @@ def signature(options, device):
         "flags": " ".join(options.flags) or "none",
         "seed": options.seed,
         **{name: getattr(options, name) for name in sizes},
+        "source_length": options.source_length or "as target",
         "vocabulary": options.vocabulary,
         "precision": options.precision,
         "device": device_name(device),

@@ -6,11 +6,22 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
 from .benchmark_clock import in_turn, ratio, speed
-from .benchmark_models import DTYPES, MODELS, build_model, make_task, random_tokens, source_batch
+from .benchmark_models import (
+    DTYPES,
+    MODELS,
+    build_model,
+    make_task,
+    most_positions,
+    random_tokens,
+    source_batch,
+    source_length,
+)
 
 RATIO = "seconds per step, RFA / baseline"
 LABEL_SMOOTHING = 0.1
 LEARNING_RATE = 1e-4
+# The heap of a CPU grows in the first steps, which so take longer than the thousands that follow.
+WARM_UP_STEPS = 4
 
 
 def num_sentences(options, length):
@@ -21,7 +32,7 @@ def training_batch(task, options, length, device):
     """A sample as fairseq's trainer hands it to a criterion."""
     rows = num_sentences(options, length)
     target = random_tokens(task, rows, length, options.seed + 1, device)
-    source = source_batch(task, rows, length, options.seed, device)
+    source = source_batch(task, rows, source_length(options, length), options.seed, device)
     return {
         "net_input": {**source, "prev_output_tokens": target.roll(1, dims=1)},
         "target": target,
@@ -50,7 +61,7 @@ def training_step(model, criterion, optimizer, sample, precision):
 
 def trainable_model(options, name, task, device):
     """Raises ValueError for options that the model refuses."""
-    return build_model(options, name, max(options.lengths) + 2, task, device).train()
+    return build_model(options, name, most_positions(options), task, device).train()
 
 
 def step_of(model, task, options, length, device):
@@ -93,7 +104,7 @@ def check_gradients(name, model, task, options, device):
 
 
 def num_runs(options):
-    return len(options.lengths) * len(MODELS) * (1 + options.repeats)
+    return len(options.lengths) * len(MODELS) * (WARM_UP_STEPS + options.repeats)
 
 
 def check(options, device):
@@ -112,9 +123,7 @@ def check(options, device):
 def measure_length(models, task, options, length, device, advance):
     """All numbers of one length."""
     runs = {name: step_of(model, task, options, length, device) for name, model in models.items()}
-    for name, run in runs.items():
-        run()
-        advance(f"length {length}: {name} warmed up")
+    in_turn(runs, WARM_UP_STEPS, device, lambda name: advance(f"length {length}: {name} warms up"))
     seconds = in_turn(
         runs, options.repeats, device, lambda name: advance(f"length {length}: {name}")
     )

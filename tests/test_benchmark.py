@@ -129,11 +129,23 @@ def test_variants_are_decoded_and_a_table_is_printed(tmp_path, capsys, monkeypat
     assert signature == report["signature_line"]
 
 
+def test_sources_may_all_have_one_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_decode, "CHECKED_LENGTHS", (5,))
+    report = run(tmp_path, "decode", *TINY, *ONCE, "--source-length", "9", "--batch-size", str(BATCH))
+    (entry,) = report["measurements"]
+    assert report["signature"]["source_length"] == 9 and entry["length"] == 4
+    per_position = 2 * LAYERS * BATCH * EMBED * BYTES
+    state = entry["baseline"]["state_bytes"]
+    assert state["causal"] == 4 * per_position and state["cross"] >= 9 * per_position
+    assert (tmp_path / "decode.png").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
         (["decode", "--lengths", "8", "1"], "'1' is not a whole number from 2"),
         (["train", "--lengths", "-4"], "'-4' is not a whole number from 2"),
+        (["train", "--source-length", "1"], "'1' is not a whole number from 2"),
         (["decode", "--arch", "transformer"], "transformer_rfa_tiny_gate_arccos"),
         (["decode", "--baseline", "linear"], "'transformer', 'twin'"),
         (["decode", "--repeat", "1"], "unrecognized arguments"),

@@ -146,6 +146,13 @@ def test_ratios_of_the_paper():
     assert ratios == {8: 1.0, 32: 1.1, 64: 1.3, 128: 1.7, 256: 2.4, 512: 3.8, 1024: 6.3, 2048: 11.4}
 
 
+@pytest.mark.parametrize("given, source", [([], 4), (["--source-length", "6"], 6)])
+def test_lengths_of_source_and_target_in_training(task, given, source):
+    batch = benchmark_train.training_batch(task, options_of("train", "--tokens", "8", *given), 4, CPU)
+    assert batch["net_input"]["src_tokens"].shape == (2, source) and batch["target"].shape == (2, 4)
+    assert batch["ntokens"] == 8
+
+
 @pytest.mark.parametrize("fault", ["gradient", "loss"])
 def test_a_model_that_cannot_be_trained_is_not_timed(task, fault):
     options = options_of("train", "--tokens", "4")

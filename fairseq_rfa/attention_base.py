@@ -137,10 +137,18 @@ class RandomFeatureAttention(MultiheadAttention):
 
     def group_size(self, rows: int, positions: int, directions: Directions) -> int:
         """So many rows of a batch at a time that their features, of so many positions in a row, stay in the cache."""
-        width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
-        most = max(1, GROUP_ENTRIES // (positions * self.num_heads * width))
+        most = max(1, GROUP_ENTRIES // (positions * self._entries(directions)))
         number = max(1, -(-rows // most))
         return max(1, -(-rows // number))
+
+    def segment_length(self, directions: Directions) -> int:
+        """So many positions of one row at a time, queries and keys, stay in the cache."""
+        return max(1, GROUP_ENTRIES // (2 * self._entries(directions)))
+
+    def _entries(self, directions: Directions) -> int:
+        """Of the feature vectors of a position in all heads, at most."""
+        width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
+        return self.num_heads * width
 
 
 def in_groups(size: int, *tensors: Tuple[Optional[Tensor], int]):

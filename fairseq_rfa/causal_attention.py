@@ -112,7 +112,26 @@ class CausalRFA(RandomFeatureAttention):
         size = self.group_size(query.size(1), 2 * query.size(0), directions)
         projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
         groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
-        return self.join_heads(*(self._read_prefix(*group, directions)[0] for group in groups))
+        return self.join_heads(*(self._read_segments(*group, directions) for group in groups))
+
+    def _read_segments(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        directions: Directions,
+    ) -> Tensor:
+        """out (B, H, N, d) of projected (N, B, embed_dim): segments of long rows follow each other."""
+        positions = ((query, 0), (key, 0), (value, 0), (gate_logits, 2), (padding, 1))
+        length = self.segment_length(directions)
+        outputs, totals = [], None
+        for first, segment in zip(range(0, query.size(0), length), in_groups(length, *positions)):
+            is_last = first + length >= query.size(0)
+            out, totals = self._read_prefix(*segment, directions, totals, need_state=not is_last)
+            outputs.append(out)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
     def _read_prefix(
         self,

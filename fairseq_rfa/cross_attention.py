@@ -83,11 +83,23 @@ class CrossRFA(RandomFeatureAttention):
         size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
         parts = []
         for query, key, value, padding in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
-            phi_q = self.encode(query, directions).phi
             phi_k = self._key_features(key, padding, directions)
-            v = self.split_heads(value)
-            parts.append(linear_attention.cross(phi_q, phi_k, v, floor=self.floor, observe=self.observer()))
+            parts.append(self._read_segments(query, phi_k, self.split_heads(value), directions))
         return self.join_heads(*parts)
+
+    def _read_segments(
+        self, query: Tensor, phi_k: Tensor, v: Tensor, directions: Directions
+    ) -> Tensor:
+        """out (B, H, N, d) of projected queries (N, B, embed_dim): segments of long rows meet the same sums."""
+        segments = query.split(self.segment_length(directions))
+        options = dict(floor=self.floor, observe=self.observer())
+        if len(segments) == 1:
+            return linear_attention.cross(self.encode(query, directions).phi, phi_k, v, **options)
+        sums = linear_attention.summarize(phi_k, v)
+        outputs = [
+            linear_attention.read(self.encode(segment, directions).phi, sums, **options) for segment in segments
+        ]
+        return torch.cat(outputs, dim=2).to(v.dtype)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor

@@ -192,8 +192,8 @@ def test_weights_are_the_mean_of_the_heads_and_only_when_asked():
 
 
 @pytest.mark.parametrize("entries", [1, 300, 2000])
-def test_groups_of_rows_change_nothing(monkeypatch, entries):
-    """However many rows have their features made together: outputs and gradients."""
+def test_groups_change_nothing(monkeypatch, entries):
+    """However many rows and positions have their features made together: outputs and gradients."""
     query, source = random_tensor(6, 5, 32), random_tensor(9, 5, 24, seed=2).requires_grad_()
     padding = torch.arange(9) >= torch.tensor([9, 4, 1, 7, 9]).unsqueeze(1)
     results = []
@@ -208,8 +208,8 @@ def test_groups_of_rows_change_nothing(monkeypatch, entries):
 
 @pytest.mark.parametrize("entries", [1, 1000])
 @pytest.mark.parametrize("options", [{}, {"unnormalized": True}], ids=["unit length", "unnormalized"])
-def test_groups_of_rows_change_nothing_in_causal_attention(monkeypatch, entries, options):
-    """With a gate, in training, as `test_groups_of_rows_change_nothing`."""
+def test_groups_change_nothing_in_causal_attention(monkeypatch, entries, options):
+    """With a gate, in training, as `test_groups_change_nothing`."""
     query = random_tensor(6, 5, 32).requires_grad_()
     padding = torch.arange(6) >= torch.tensor([6, 4, 1, 5, 6]).unsqueeze(1)
     results = []

@@ -152,7 +152,7 @@ class RandomFeatureAttention(MultiheadAttention):
 
 
 def in_groups(size: int, *tensors: Tuple[Optional[Tensor], int]):
-    """Groups of so many rows of the tensors, each given with its dimension of rows; None stays None.
+    """Groups of so many rows, or positions, of the tensors, each given with their dimension; None stays None.
 
     One split for all groups: a slice for each would cost a whole gradient each.
     """

@@ -112,18 +112,11 @@ class CausalRFA(RandomFeatureAttention):
         size = self.group_size(query.size(1), 2 * query.size(0), directions)
         projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
         groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
-        return self.join_heads(*(self._read_segments(*group, directions) for group in groups))
+        return self.join_heads(*(self._read_segments(group, directions) for group in groups))
 
-    def _read_segments(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        gate_logits: Optional[Tensor],
-        padding: Optional[Tensor],
-        directions: Directions,
-    ) -> Tensor:
-        """out (B, H, N, d) of projected (N, B, embed_dim): segments of long rows follow each other."""
+    def _read_segments(self, group: Tuple[Optional[Tensor], ...], directions: Directions) -> Tensor:
+        """out (B, H, N, d) of what `_read_prefix` takes: segments of long rows follow each other."""
+        query, key, value, gate_logits, padding = group
         positions = ((query, 0), (key, 0), (value, 0), (gate_logits, 2), (padding, 1))
         length = self.segment_length(directions)
         outputs, totals = [], None

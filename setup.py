@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 
@@ -23,7 +23,7 @@ setup(
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=["fairseq_rfa"],
+    packages=find_packages(include=["fairseq_rfa", "fairseq_rfa.*"]),
     # Python 3.13 has no NumPy 1, and fairseq uses functions that NumPy 2 removed.
     python_requires=">=3.11,<3.13",
     install_requires=[

@@ -13,7 +13,7 @@ import sys
 from fairseq.checkpoint_utils import checkpoint_paths, load_checkpoint_to_cpu, torch_persistent_save
 from omegaconf import OmegaConf
 
-from .config import RFA_OPTIONS
+from .model.config import RFA_OPTIONS
 
 EPOCH_CHECKPOINT = r"checkpoint(\d+)\.pt"
 UPDATE_CHECKPOINT = r"checkpoint_\d+_(\d+)\.pt"

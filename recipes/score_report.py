@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def made_with():
     """Versions and commit. Importing the plugin also lets checkpoints with its architectures load."""
     sys.path.insert(0, ROOT)
-    from fairseq_rfa.signature import commit, version
+    from fairseq_rfa.programs.signature import commit, version
 
     modules = ("torch", "fairseq", "fairseq_rfa", "sacrebleu")
     return {"versions": {module: version(module) for module in modules}, "commit": commit()}

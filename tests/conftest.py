@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+TESTS = Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent)]
 
 from tiny_data import make_data, task_of, train_here  # noqa: E402
 

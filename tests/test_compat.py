@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_data import train_here
 
 from fairseq_rfa.compat import counting_from_start, restore_functions
+from tiny_data import train_here
 
 RUNTIME = SimpleNamespace(global_ordinal=lambda: 3, world_size=lambda: 8)
 

@@ -1,0 +1,167 @@
+"""What causal and cross attention share: projections, directions, features, the state between calls."""
+
+from functools import partial
+from itertools import repeat
+from typing import Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from ..functional.definition import DENOMINATOR_FLOOR, SMALLEST_POSITIVE_SUM, Observe
+from ..functional.encoding import FEATURE_MAPS, Directions, Encoded
+from ..functional.precision import wide
+from ..functional.random_matrices import MatrixPool
+from .observations import Observations
+
+GROUP_ENTRIES = 2**22
+"""Entries of feature vectors that are made together where gradients are recorded."""
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+
+class RandomFeatureAttention(MultiheadAttention):
+    """fairseq's projections and incremental state, with features instead of a softmax.
+
+    Args:
+        pool: the random matrices (P, D, d), shared by all layers; None for a map that needs none. A learned map
+            starts from them.
+        layer_index: l; evaluation gives head h the row (l·H + h) mod P of the pool.
+        feature_map: a name in `FEATURE_MAPS`.
+        unnormalized: queries and keys are not scaled to unit length (appendix A.4).
+        sigma_init: where σ (H, d) starts, greater than 0. With unnormalized it counts in units of d^-1/4, so that
+            1 is the scale of softmax: exp(σ∘q · σ∘k) = exp(q·k / √d).
+        fixed_sigma: σ is not trained.
+        fixed_matrices: training uses the matrices of evaluation instead of drawing them.
+        floor: smallest denominator, greater than 0. Not for the map `positive`, whose weights are never negative
+            and kept in range by factors: its own floor, 1e-30, only keeps gradients finite.
+        options: those of fairseq's MultiheadAttention.
+    """
+
+    observations: Optional[Observations] = None
+    """What training reports to; None where nobody watches."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        pool: Optional[MatrixPool],
+        layer_index: int,
+        feature_map: str = "gaussian",
+        unnormalized: bool = False,
+        sigma_init: float = 1.0,
+        fixed_sigma: bool = False,
+        fixed_matrices: bool = False,
+        floor: float = DENOMINATOR_FLOOR,
+        **options,
+    ):
+        super().__init__(embed_dim, num_heads, **options)
+        self.pool = pool
+        self.layer_index = layer_index
+        self.feature_map = FEATURE_MAPS[feature_map]
+        self.unnormalized = unnormalized
+        self.fixed_matrices = fixed_matrices
+        self.floor = SMALLEST_POSITIVE_SUM if self.feature_map.exponential else floor
+        if unnormalized:
+            sigma_init = sigma_init * self.head_dim**-0.25
+        self.sigma = nn.Parameter(
+            torch.full((num_heads, self.head_dim), float(sigma_init)), requires_grad=not fixed_sigma
+        )
+        if self.feature_map.source == "parameters":
+            matrices = self.evaluation_matrices()
+            self.feature_weight = nn.Parameter(matrices * matrices.size(1) ** -0.5)
+            self.feature_bias = nn.Parameter(torch.zeros(matrices.shape[:2]))
+
+    def evaluation_matrices(self) -> Tensor:
+        """The w̃ that evaluation uses, (H, D, d)."""
+        return self.pool.matrices[self.pool.rows_of_layer(self.layer_index, self.num_heads)]
+
+    def directions(self) -> Directions:
+        """w̃ or learned weights in the type of σ, float32 or wider; w̃ is drawn anew at each call in training."""
+        if self.feature_map.source is None:
+            return Directions()
+        dtype = wide(self.sigma).dtype
+        if self.feature_map.source == "parameters":
+            return Directions(self.feature_weight.to(dtype), self.feature_bias.to(dtype))
+        if self.training and not self.fixed_matrices:
+            rows = self.pool.draw_rows(self.num_heads)
+        else:
+            rows = self.pool.rows_of_layer(self.layer_index, self.num_heads)
+        phases = self.pool.phases[rows].to(dtype) if self.feature_map.phases else None
+        return Directions(self.pool.matrices[rows].to(dtype), phases)
+
+    def encode(
+        self,
+        x: Tensor,
+        directions: Directions,
+        padding: Optional[Tensor] = None,
+        role: Optional[str] = None,
+    ) -> Encoded:
+        """Queries or keys (positions, B, embed_dim) as heads and features, (B, H, positions, …).
+
+        Args:
+            padding: (B, positions); makes keys there add nothing to any sum.
+            role: "query" or "key" if the points of the exact kernel are wanted.
+        """
+        return self.encode_heads(self.split_heads(wide(x)), directions, padding, role)
+
+    def encode_heads(
+        self,
+        x: Tensor,
+        directions: Directions,
+        padding: Optional[Tensor] = None,
+        role: Optional[str] = None,
+    ) -> Encoded:
+        """The same of x (B, H, positions, d) in float32 or wider."""
+        padding = None if padding is None else padding.unsqueeze(1)
+        return self.feature_map.encode(
+            x, self.sigma, directions, padding, self.unnormalized, role
+        )
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(positions, B, embed_dim) → (B, H, positions, d)"""
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def join_heads(self, *parts: Tensor) -> Tensor:
+        """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection."""
+        x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
+        return self.out_proj(x.to(self.out_proj.weight.dtype))
+
+    def observer(
+        self, gate_logits: Optional[Tensor] = None, padding: Optional[Tensor] = None
+    ) -> Observe:
+        """What observes a call with these gates and this padding of the queries: None but in a watched training."""
+        if self.observations is None or not self.training or not torch.is_grad_enabled():
+            return None
+        return partial(self.observations.observe, self.sigma, gate_logits, padding)
+
+    def group_size(self, rows: int, positions: int, directions: Directions) -> int:
+        """So many rows of a batch at a time that their features, of so many positions in a row, stay in the cache."""
+        most = max(1, GROUP_ENTRIES // (positions * self._entries(directions)))
+        number = max(1, -(-rows // most))
+        return max(1, -(-rows // number))
+
+    def segment_length(self, directions: Directions) -> int:
+        """So many positions of one row at a time, queries and keys, stay in the cache."""
+        return max(1, GROUP_ENTRIES // (2 * self._entries(directions)))
+
+    def _entries(self, directions: Directions) -> int:
+        """Of the feature vectors of a position in all heads, at most."""
+        width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
+        return self.num_heads * width
+
+
+def in_groups(size: int, *tensors: Tuple[Optional[Tensor], int]):
+    """Groups of so many rows, or positions, of the tensors, each given with their dimension; None stays None.
+
+    One split for all groups: a slice for each would cost a whole gradient each.
+    """
+    return zip(*(repeat(None) if x is None else x.split(size, dim) for x, dim in tensors))
+
+
+def blank_padding(x: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
+    """x (positions, B, …) with zeros at padding (B, positions), so that what stands there is never read."""
+    if padding is None:
+        return x, None
+    padding = padding.bool()
+    return x.masked_fill(padding.transpose(0, 1).unsqueeze(-1), 0.0), padding

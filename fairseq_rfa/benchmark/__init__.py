@@ -1,0 +1,1 @@
+"""Time and memory by length: python -m fairseq_rfa.benchmark."""

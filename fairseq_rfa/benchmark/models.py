@@ -1,0 +1,135 @@
+"""What benchmark runs: two models with random weights, built as fairseq builds them, and random sentences."""
+
+import argparse
+from contextlib import contextmanager
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import nn
+
+from ..model.config import RFA_OPTIONS
+from ..model.transformer import TransformerRFAModel
+
+MODELS = ("rfa", "baseline")
+BASELINES = ("transformer", "twin")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def architectures():
+    """Names of all architectures of the plugin's model."""
+    return list(ARCH_MODEL_INV_REGISTRY["transformer_rfa"])
+
+
+def make_task(vocabulary):
+    """fairseq's translation task with one made-up dictionary for both sides."""
+    dictionary = Dictionary()
+    while len(dictionary) < vocabulary:
+        dictionary.add_symbol(f"word{len(dictionary)}")
+    return TranslationTask(TranslationConfig(), dictionary, dictionary)
+
+
+class _FlagParser(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(f"--flags: {message}; use flags of fairseq-train for this model, without dashes")
+
+
+def model_options(options, name, positions):
+    """All options of a model, as fairseq-train would give them.
+
+    Args:
+        name: "rfa" or "baseline".
+        positions: the longest sentence.
+
+    Raises:
+        ValueError: a flag that the model does not have, or a value that it does not take.
+    """
+    parser = _FlagParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    TransformerRFAModel.add_args(parser)
+    args = parser.parse_args([_with_dashes(flag) for flag in options.flags])
+    args.arch = options.arch
+    if not hasattr(args, "share_all_embeddings"):
+        args.share_all_embeddings = True
+    args.max_source_positions = args.max_target_positions = positions
+    ARCH_CONFIG_REGISTRY[options.arch](args)
+    if name == "baseline":
+        _replace_attention(args, options.baseline)
+    return args
+
+
+def _with_dashes(flag):
+    name, equals, value = flag.partition("=")
+    return f"--{name.replace('_', '-')}{equals}{value}"
+
+
+def _replace_attention(args, baseline):
+    if baseline == "twin":
+        args.causal_attention = args.cross_attention = "softmax"
+        args.rfa_gate, args.rfa_local_window = False, 0
+        return
+    for option in RFA_OPTIONS:
+        delattr(args, option.name)
+    args.arch = "transformer"
+
+
+def build_model(options, name, positions, task, device):
+    """A float32 model on the device; the same seed gives the same weights.
+
+    Raises ValueError for options that the model refuses.
+    """
+    torch.manual_seed(options.seed)
+    return task.build_model(model_options(options, name, positions)).to(device)
+
+
+def source_length(options, length):
+    """The tokens of the sources of targets of `length` tokens."""
+    return options.source_length or length
+
+
+def most_positions(options, *lengths):
+    """What the longest sentence needs, also where `lengths` are decoded."""
+    return max(*options.lengths, source_length(options, 0), *lengths) + 2
+
+
+def random_tokens(task, rows, length, seed, device):
+    """(rows, length): words, of which the last is the end of the sentence."""
+    dictionary = task.target_dictionary
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(dictionary.nspecial, len(dictionary), (rows, length), generator=generator)
+    tokens[:, -1] = dictionary.eos()
+    return tokens.to(device)
+
+
+def source_batch(task, rows, length, seed, device):
+    """What an encoder of fairseq reads, without padding."""
+    tokens = random_tokens(task, rows, length, seed, device)
+    return {"src_tokens": tokens, "src_lengths": torch.full((rows,), length, device=device)}
+
+
+class _NoAttention(nn.Module):
+    """In the place of an attention: zeros, at once."""
+
+    def forward(self, query, **unused):
+        return torch.zeros_like(query), None
+
+    def _get_input_buffer(self, incremental_state):
+        return {}
+
+
+@contextmanager
+def without_attention(model):
+    """Within it the layers of the model's decoder have no attention, but all else."""
+    places = [
+        (layer, name, getattr(layer, name))
+        for layer in model.decoder.layers
+        for name in ("self_attn", "encoder_attn")
+        if getattr(layer, name) is not None
+    ]
+    try:
+        for layer, name, _ in places:
+            setattr(layer, name, _NoAttention())
+        yield
+    finally:
+        for layer, name, attention in places:
+            setattr(layer, name, attention)

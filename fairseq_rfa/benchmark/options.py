@@ -1,0 +1,113 @@
+"""The options of benchmark."""
+
+import argparse
+from pathlib import Path
+
+from ..functional.random_matrices import LARGEST_SEED
+from ..programs.program import Parser, add_machine_options, positive_number
+from .models import BASELINES, DTYPES, architectures
+
+NAME = "benchmark"
+SHORTEST = 2
+DECODED = (32, 128, 256, 512, 1024, 2048)
+TRAINED = (32, 1024)
+SPECIAL_SYMBOLS = 4
+
+
+def sentence_length(text):
+    """A number of tokens. Raises ArgumentTypeError where it is no whole number from 2."""
+    if not text.isdecimal() or int(text) < SHORTEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {SHORTEST}")
+    return int(text)
+
+
+def parse_arguments(arguments, description):
+    """Exits with one line about an option that makes no sense."""
+    settings = {
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+    }
+    parser = Parser(prog=f"python -m fairseq_rfa.{NAME}", description=description, **settings)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="decode|train")
+    count = positive_number(int)
+
+    decode = commands.add_parser("decode", help="speed, state and memory of decoding by length", **settings)
+    _add_shared(decode, "decode", DECODED)
+    decode.add_argument(
+        "--batch-size", type=count, default=16, metavar="N", help="sentences at a time (default: 16)"
+    )
+    decode.add_argument("--beam", type=count, default=1, metavar="N", help="default: 1, which is greedy")
+
+    train = commands.add_parser("train", help="time and memory of a training step by length", **settings)
+    _add_shared(train, "train", TRAINED)
+    train.add_argument(
+        "--tokens",
+        type=count,
+        default=4096,
+        metavar="N",
+        help="target tokens of a step, of which at least one sentence is made (default: 4096)",
+    )
+
+    options = parser.parse_args(arguments)
+    options.lengths = sorted(set(options.lengths))
+    least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1)
+    if options.vocabulary < least:
+        parser.error(f"--vocabulary {options.vocabulary}: use at least {least}")
+    if options.seed > LARGEST_SEED:
+        parser.error(f"--seed {options.seed}: use at most {LARGEST_SEED}")
+    return options
+
+
+def _add_shared(parser, command, lengths):
+    count = positive_number(int)
+    parser.add_argument(
+        "--lengths",
+        type=sentence_length,
+        nargs="+",
+        default=lengths,
+        metavar="N",
+        help=f"tokens of a target, and of its source (default: {' '.join(map(str, lengths))})",
+    )
+    parser.add_argument(
+        "--source-length", type=sentence_length, metavar="N", help="tokens of each source, whatever the target's"
+    )
+    parser.add_argument(
+        "--arch",
+        choices=architectures(),
+        default="transformer_rfa",
+        metavar="NAME",
+        help="a named architecture of the plugin (default: transformer_rfa)",
+    )
+    parser.add_argument(
+        "--baseline",
+        choices=BASELINES,
+        default=BASELINES[0],
+        help="transformer: fairseq's own, of the same sizes; twin: --arch with softmax in both places "
+        "(default: transformer)",
+    )
+    parser.add_argument(
+        "--flags",
+        nargs="+",
+        default=[],
+        metavar="FLAG",
+        help="flags of the model without dashes: rfa_feature_map=arccos rfa_gate no_rfa_fixed_matrices",
+    )
+    add_machine_options(parser)
+    parser.add_argument("--precision", choices=tuple(DTYPES), default="float32", help="default: float32")
+    parser.add_argument(
+        "--repeats", type=count, default=3, metavar="N", help="measurements of each model (default: 3)"
+    )
+    parser.add_argument(
+        "--vocabulary", type=count, default=10000, metavar="N", help="words of both sides (default: 10000)"
+    )
+    parser.add_argument(
+        "--seed", type=count, default=1, metavar="N", help="of weights and sentences (default: 1)"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(f"{NAME}_{command}"),
+        metavar="DIR",
+        help=f"where the results go (default: {NAME}_{command})",
+    )

@@ -1,0 +1,113 @@
+"""How the report of benchmark reaches its reader: signature and table."""
+
+import platform
+
+import torch
+
+from ..programs.signature import commit, version
+from .models import MODELS, model_options
+
+
+def signature(options, device):
+    """All that the numbers depend on. Raises ValueError for flags that a model does not have."""
+    args = model_options(options, "rfa", max(options.lengths))
+    sizes = {"decode": ("batch_size", "beam"), "train": ("tokens",)}[options.command]
+    return {
+        "command": options.command,
+        "arch": options.arch,
+        "baseline": options.baseline,
+        "map": str(args.rfa_feature_map),
+        "directions": f"{args.rfa_causal_dim}/{args.rfa_cross_dim}",
+        "gate": "yes" if args.rfa_gate else "no",
+        "flags": " ".join(options.flags) or "none",
+        "seed": options.seed,
+        **{name: getattr(options, name) for name in sizes},
+        "source_length": options.source_length or "as target",
+        "vocabulary": options.vocabulary,
+        "precision": options.precision,
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "repeats": options.repeats,
+        "versions": {
+            "torch": torch.__version__,
+            "fairseq": version("fairseq"),
+            "fairseq_rfa": version("fairseq_rfa"),
+            "python": platform.python_version(),
+        },
+        "commit": commit(),
+    }
+
+
+def signature_line(sign):
+    named = {key: value for key, value in sign.items() if key not in ("versions", "commit")}
+    named |= {**sign["versions"], "commit": sign["commit"]}
+    return "|".join(f"{key}:{value}" for key, value in named.items())
+
+
+def device_name(device):
+    """The kind of device with the name of the processor."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({processor_name()})"
+
+
+def processor_name():
+    """As Linux names it, or as Python does."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def table(report):
+    """Lines for a terminal, the signature last."""
+    sign, entries = report["signature"], report["measurements"]
+    lines = [report["checked"]]
+    columns = COLUMNS[sign["command"]]
+    if "peak_memory" in entries[0]["rfa"]:
+        columns = {**columns, **PEAK_MEMORY}
+    lines.append(f"each pair: RFA / baseline; ratio (min–max): {report['ratio_is']}")
+    rows = [list(columns), *([shown(entry) for shown in columns.values()] for entry in entries)]
+    widths = [max(map(len, cells)) for cells in zip(*rows)]
+    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    return "\n".join([*lines, report["signature_line"]])
+
+
+def _pair(shown):
+    """A column of both models: how an entry is shown, from how a model of it is."""
+    return lambda entry: " / ".join(shown(entry[name]) for name in MODELS)
+
+
+def _length(entry):
+    return str(entry["length"])
+
+
+def _ratio(entry):
+    return "{median:.2f} ({minimum:.2f}–{maximum:.2f})".format(**entry["ratio"])
+
+
+def amount(size):
+    """Bytes in the unit that leaves a number from 1 to 1000, with three digits."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
+
+
+COLUMNS = {
+    "decode": {
+        "length": _length,
+        "tokens/s": _pair(lambda model: f"{model['tokens_per_second']['median']:,.0f}"),
+        "ratio": _ratio,
+        "not attention": _pair(lambda model: f"{model['not_attention_share']:.0%}"),
+        "state": _pair(lambda model: amount(model["state_bytes"]["total"])),
+    },
+    "train": {
+        "length": _length,
+        "s/step": _pair(lambda model: f"{model['seconds']['median']:.3g}"),
+        "tokens/s": _pair(lambda model: f"{model['tokens_per_second']['median']:,.0f}"),
+        "ratio": _ratio,
+    },
+}
+PEAK_MEMORY = {"peak memory": _pair(lambda model: amount(model["peak_memory"]["total"]))}

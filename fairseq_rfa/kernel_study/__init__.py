@@ -1,0 +1,1 @@
+"""How many random directions a kernel needs: python -m fairseq_rfa.kernel_study."""

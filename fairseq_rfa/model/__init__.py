@@ -1,0 +1,1 @@
+"""Options, encoder, decoder and architectures of transformer_rfa."""

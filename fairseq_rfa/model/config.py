@@ -1,0 +1,220 @@
+"""The options of transformer_rfa and what they may be."""
+
+import argparse
+import difflib
+import math
+from dataclasses import dataclass, field, fields
+from typing import Optional
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models.transformer import TransformerConfig
+
+from ..functional.encoding import FEATURE_MAPS
+from ..functional.linear_attention import DENOMINATOR_FLOOR
+from ..functional.random_matrices import LARGEST_SEED
+
+ATTENTIONS = ("rfa", "softmax")
+
+
+@dataclass
+class TransformerRFAConfig(TransformerConfig):
+    causal_attention: ChoiceEnum(ATTENTIONS) = field(
+        default="rfa", metadata={"help": "attention of the decoder to its own prefix"}
+    )
+    cross_attention: ChoiceEnum(ATTENTIONS) = field(
+        default="rfa", metadata={"help": "attention of the decoder to the encoder's output"}
+    )
+    rfa_feature_map: ChoiceEnum(tuple(FEATURE_MAPS)) = field(
+        default="gaussian", metadata={"help": "feature map"}
+    )
+    rfa_causal_dim: int = field(
+        default=64, metadata={"help": "number of random directions of a head in causal attention"}
+    )
+    rfa_cross_dim: int = field(
+        default=128, metadata={"help": "number of random directions of a head in cross attention"}
+    )
+    rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})
+    rfa_gate_bias: float = field(
+        default=2.0, metadata={"help": "where the gate's bias starts; the gate is its sigmoid"}
+    )
+    rfa_num_matrices: int = field(
+        default=200, metadata={"help": "number of random matrices in the pool of each attention"}
+    )
+    rfa_seed: int = field(
+        default=1, metadata={"help": "seed of the pools, whatever the seed of the training"}
+    )
+    rfa_orthogonal: bool = field(
+        default=False, metadata={"help": "orthogonal rows in blocks of a head's width"}
+    )
+    rfa_fixed_matrices: bool = field(
+        default=True,
+        metadata={"help": "train with the matrices of evaluation instead of draws from the pool"},
+    )
+    rfa_sigma_init: float = field(default=1.0, metadata={"help": "where sigma starts"})
+    rfa_cross_sigma_init: Optional[float] = field(
+        default=None,
+        metadata={"help": "where sigma starts in cross attention, if not where --rfa-sigma-init says"},
+    )
+    rfa_fixed_sigma: bool = field(default=False, metadata={"help": "do not train sigma"})
+    rfa_unnormalized: bool = field(
+        default=False,
+        metadata={
+            "help": "queries and keys keep their lengths (appendix A.4); sigma then starts at "
+            "--rfa-sigma-init times head_dim^-1/4, where 1 is the scale of softmax"
+        },
+    )
+    rfa_local_window: int = field(
+        default=0,
+        metadata={
+            "help": "number of newest keys in causal attention that meet the exact kernel in place of features"
+        },
+    )
+    rfa_denominator_floor: float = field(
+        default=DENOMINATOR_FLOOR,
+        metadata={"help": "smallest denominator of attention without a gate"},
+    )
+    rfa_gate_denominator_floor: float = field(
+        default=0.01,
+        metadata={"help": "smallest denominator of gated causal attention"},
+    )
+    rfa_chunk_size: int = field(
+        default=64,
+        metadata={"help": "positions of a chunk in causal attention: a speed, not a result"},
+    )
+    rfa_monitor: Optional[bool] = field(
+        default=None,
+        metadata={
+            "help": "write for TensorBoard how often each layer meets the smallest denominator, and the means of "
+            "sigma and of the gate; without this flag done where --tensorboard-logdir is given and --tpu is not"
+        },
+    )
+
+    def validate(self):
+        """Refuse values and combinations that make no sense, in one line that names the remedy.
+
+        Raises:
+            ValueError
+        """
+        for option in RFA_OPTIONS:
+            _check_type(option, getattr(self, option.name))
+        for name, allowed in (
+            ("causal_attention", ATTENTIONS),
+            ("cross_attention", ATTENTIONS),
+            ("rfa_feature_map", tuple(FEATURE_MAPS)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise _refusal(self, name, f"one of {', '.join(allowed)}")
+        for name in ("rfa_causal_dim", "rfa_cross_dim", "rfa_num_matrices", "rfa_chunk_size"):
+            if getattr(self, name) < 1:
+                raise _refusal(self, name, "at least 1")
+        for name in (
+            "rfa_sigma_init",
+            "rfa_cross_sigma_init",
+            "rfa_denominator_floor",
+            "rfa_gate_denominator_floor",
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise _refusal(self, name, "a finite number greater than 0")
+        if self.rfa_local_window < 0:
+            raise _refusal(self, "rfa_local_window", "0 (no window) or more")
+        if not math.isfinite(self.rfa_gate_bias):
+            raise _refusal(self, "rfa_gate_bias", "a finite number")
+        if not 0 <= self.rfa_seed <= LARGEST_SEED:
+            raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
+        if "rfa" in (self.causal_attention, self.cross_attention):
+            self._validate_feature_map()
+            self._validate_decoder()
+
+    def _validate_feature_map(self):
+        name = self.rfa_feature_map
+        feature_map = FEATURE_MAPS[name]
+        if self.rfa_local_window and feature_map.kernel is None:
+            raise ValueError(
+                f"--rfa-local-window is {self.rfa_local_window}, but the map {name} is its own kernel and "
+                "estimates no other; use 0, or one of the maps "
+                + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
+            )
+        if self.rfa_orthogonal and feature_map.source != "pool":
+            raise ValueError(f"--rfa-orthogonal: the map {name} has no random directions; drop the flag")
+        if self.rfa_unnormalized and not feature_map.unit_length:
+            raise ValueError(
+                f"--rfa-unnormalized: the map {name} never scales queries and keys; drop the flag"
+            )
+
+    def _validate_decoder(self):
+        decoder = self.decoder
+        heads = decoder.attention_heads
+        if not isinstance(heads, int) or heads < 1 or decoder.embed_dim % heads:
+            raise ValueError(
+                f"--decoder-attention-heads is {heads!r}; "
+                f"use a divisor of --decoder-embed-dim {decoder.embed_dim}"
+            )
+        if decoder.layers_to_keep:
+            raise ValueError(
+                f"--decoder-layers-to-keep is {decoder.layers_to_keep!r}; drop it, because a layer that "
+                "moves would read through the random matrices of another"
+            )
+        if self.cross_self_attention:
+            raise ValueError(
+                "--cross-self-attention joins source and prefix in one softmax; use it with "
+                "--causal-attention softmax --cross-attention softmax"
+            )
+        if decoder.xformers_att_config or self.encoder.xformers_att_config:
+            raise ValueError(
+                "xFormers replaces softmax attention, which this decoder lacks; drop the xformers "
+                "options or use --causal-attention softmax --cross-attention softmax"
+            )
+
+
+RFA_OPTIONS = [
+    option
+    for option in fields(TransformerRFAConfig)
+    if option.name not in TransformerConfig.__dataclass_fields__
+]
+
+
+def refuse_unknown_options(names):
+    """fairseq would store a misspelt override, and nobody would read it.
+
+    Raises:
+        ValueError: a name that starts with rfa_ and is no option.
+    """
+    known = [option.name for option in RFA_OPTIONS]
+    for name in names:
+        if name.startswith("rfa_") and name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise ValueError(f"there is no option {name}; did you mean {nearest[0]}?")
+
+
+def add_switches(parser):
+    """--name and --no-name for each option that is on or off, so that a flag wins over any preset."""
+    for option in RFA_OPTIONS:
+        if _type_of(option) is bool:
+            parser.add_argument(
+                _flag(option.name),
+                action=argparse.BooleanOptionalAction,
+                help=option.metadata["help"],
+            )
+
+
+def _check_type(option, value):
+    kind = _type_of(option)
+    expected = {int: (int,), float: (int, float), bool: (bool,)}.get(kind)
+    if expected is None or (value is None and kind is not option.type):
+        return
+    if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{_flag(option.name)} is {value!r}; use a value of type {kind.__name__}")
+
+
+def _type_of(option):
+    """Without the None of an option that may be left open."""
+    return {Optional[float]: float, Optional[bool]: bool}.get(option.type, option.type)
+
+
+def _refusal(config, name, remedy):
+    return ValueError(f"{_flag(name)} is {getattr(config, name)!r}; use {remedy}")
+
+
+def _flag(name):
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,195 @@
+"""The Transformer whose decoder attends through random features: decoder and model."""
+
+import logging
+from argparse import Namespace
+from typing import Optional
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from omegaconf import OmegaConf
+
+from ..attention import CrossRFA
+from ..attention.order import is_identity
+from ..attention.packed_linear import pack_layers
+from ..compat import rebuild_batches_each_epoch
+from ..functional.encoding import FEATURE_MAPS
+from ..functional.random_matrices import MatrixPool
+from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
+from .decoder_layer import TransformerRFADecoderLayer
+from .encoder import TransformerRFAEncoder
+from .monitoring import Monitor, monitor_of
+from .parameters import RFA_PARAMETERS, exchange
+
+logger = logging.getLogger(__name__)
+
+
+class TransformerRFADecoder(TransformerDecoderBase):
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        if not hasattr(self, "pools"):
+            self.pools = self._build_pools(cfg)
+            self.num_built_layers = 0
+        layer = TransformerRFADecoderLayer(
+            cfg, no_encoder_attn, pools=self.pools, layer_index=self.num_built_layers
+        )
+        self.num_built_layers += 1
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(
+            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
+        )
+
+    @staticmethod
+    def _build_pools(cfg):
+        head_dim = cfg.decoder.embed_dim // cfg.decoder.attention_heads
+        places = {
+            "causal": (cfg.causal_attention, cfg.rfa_causal_dim),
+            "cross": (cfg.cross_attention, cfg.rfa_cross_dim),
+        }
+        feature_map = FEATURE_MAPS[cfg.rfa_feature_map]
+
+        def pool(num_directions):
+            if feature_map.source is None:
+                return None
+            return MatrixPool(
+                cfg.rfa_num_matrices,
+                num_directions,
+                head_dim,
+                cfg.rfa_seed,
+                cfg.rfa_orthogonal,
+                feature_map.phases,
+            )
+
+        return {
+            place: pool(num_directions)
+            for place, (attention, num_directions) in places.items()
+            if attention == "rfa"
+        }
+
+    def buffered_future_mask(self, tensor):
+        if self.cfg.causal_attention == "rfa":
+            return None  # causal by itself, without a mask that is quadratic in the length
+        return super().buffered_future_mask(tensor)
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        full_context_alignment=False,
+        alignment_layer=None,
+        alignment_heads=None,
+    ):
+        if full_context_alignment and self.cfg.causal_attention == "rfa":
+            raise ValueError(
+                "full_context_alignment looks at later target positions, which causal RFA cannot; "
+                "use --causal-attention softmax"
+            )
+        self.cross_self_attention |= prev_output_tokens.device.type == "xla"  # mask padding without asking if any
+        features, extra = super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+        # fairseq's beam search turns NaN into "never choose", and so into bad text.
+        if incremental_state is not None and not features.isfinite().all():
+            raise FloatingPointError(
+                f"the decoder's output is not finite in {features.dtype}; "
+                "decode without --fp16, or check the checkpoint for NaN"
+            )
+        return features, extra
+
+    def reorder_incremental_state_scripting(self, incremental_state, new_order):
+        """Once, before all layers: nothing moves where each hypothesis is its own parent."""
+        state = self.layers[0].self_attn._get_input_buffer(incremental_state)
+        if state and is_identity(new_order, next(iter(state.values())).size(0)):
+            return
+        super().reorder_incremental_state_scripting(incremental_state, new_order)
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Let a checkpoint of the other attention load: drop what this one lacks, start what that one lacks."""
+        super().upgrade_state_dict_named(state_dict, name)
+        prefix = f"{name}." if name else ""
+        own = {
+            f"{prefix}{key}": value
+            for key, value in self.state_dict().items()
+            if key.endswith(RFA_PARAMETERS)
+        }
+        dropped, added = exchange(state_dict, own, prefix)
+        if dropped or added:
+            logger.info(
+                f"checkpoint of another attention: dropped {', '.join(dropped) or 'nothing'}; "
+                f"started from initial values {', '.join(added) or 'nothing'}"
+            )
+        return state_dict
+
+
+@register_model("transformer_rfa")
+class TransformerRFAModel(TransformerModelBase):
+    """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
+
+    monitor: Optional[Monitor] = None
+
+    @classmethod
+    def add_args(cls, parser):
+        add_switches(parser)
+        # Without defaults here, those of the named architecture reach the model.
+        gen_parser_from_dataclass(
+            parser, TransformerRFAConfig(), delete_default=True, with_prefix=""
+        )
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build from the options of the command line, of a checkpoint or of a configuration file."""
+        everything = cfg
+        if OmegaConf.is_config(cfg):
+            cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
+        refuse_unknown_options(vars(cfg))
+        cfg = TransformerRFAConfig.from_namespace(cfg)
+        cfg.validate()
+        if cfg.causal_attention == "softmax":
+            for flag, is_set in (("gate", cfg.rfa_gate), ("local-window", cfg.rfa_local_window)):
+                if is_set:
+                    logger.warning(f"--causal-attention softmax: --rfa-{flag} changes nothing")
+        rebuild_batches_each_epoch(task)
+        model = super().build_model(cfg, task)
+        model.monitor = monitor_of(everything, cfg.rfa_monitor, model.decoder)
+        return model
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens):
+        return TransformerRFAEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens):
+        return TransformerRFADecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def set_num_updates(self, num_updates):
+        """Called by fairseq before each batch of training."""
+        super().set_num_updates(num_updates)
+        if self.monitor is not None:
+            self.monitor.begin_update(num_updates)
+
+    def train(self, mode=True):
+        """Left by fairseq for validation, after the last update as well."""
+        if self.monitor is not None and self.training and not mode:
+            self.monitor.leave_training()
+        return super().train(mode)
+
+    def make_generation_fast_(self, **options):
+        """Called by fairseq before a model decodes and is trained no more."""
+        super().make_generation_fast_(**options)
+        pack_layers(self)
+
+    def set_beam_size(self, beam_size):
+        """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""
+        for module in self.decoder.modules():
+            if isinstance(module, CrossRFA):
+                module.set_beam_size(beam_size)

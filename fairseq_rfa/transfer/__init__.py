@@ -1,0 +1,1 @@
+"""From softmax to random feature attention and back: python -m fairseq_rfa.transfer."""

@@ -1,0 +1,189 @@
+"""python -m fairseq_rfa.transfer: convert a checkpoint between softmax and random feature attention.
+
+    python -m fairseq_rfa.transfer --to rfa --rfa-feature-map positive --fit-data BINARIZED SOFTMAX.pt RFA.pt
+    python -m fairseq_rfa.transfer --to rfa --imitate softmax --rfa-feature-map positive --rfa-causal-dim 512 \\
+        --rfa-cross-dim 512 SOFTMAX.pt RFA.pt
+    python -m fairseq_rfa.transfer --to rfa --reset-attention projections SOFTMAX.pt RFA.pt
+    python -m fairseq_rfa.transfer --to softmax RFA.pt SOFTMAX.pt
+
+IN is a checkpoint of fairseq's transformer, trained with this plugin or without it, of this release or an older one,
+or of transformer_rfa. OUT is at the start of its training: what belongs to the optimizer of IN is left out. Prints
+which parameters were kept, added, dropped and drawn anew; anything unexpected is refused.
+"""
+
+import os
+from argparse import Namespace
+
+from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
+from ..programs.program import errors_in_one_line, only_warnings
+from . import checkpoint as checkpoints
+from .checkpoint import OURS, PLAIN
+from .options import NAME, attention_options, parse_arguments
+from .report import Report, describe_sigma, signature
+from .sentences import sentences
+from .temperature import fit_sigma, set_sigma
+
+__all__ = ["convert", "fit_sigma", "set_sigma"]
+
+
+def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batches=None, **given):
+    """A checkpoint with the other attention.
+
+    Args:
+        checkpoint: as fairseq's load_checkpoint_to_cpu returns it; it is not changed, but shares tensors with the
+            result.
+        to: "rfa" or "softmax".
+        imitate: with "rfa", "unit-length" or "softmax"; None for what the other options say.
+        reset_attention: "none", "projections" or "all", of the attentions that change.
+        seed: of what is drawn anew.
+        batches: samples of fairseq to fit σ to; None to leave it as the options say.
+        given: options of transformer_rfa, with "rfa" only.
+
+    Returns:
+        the checkpoint and a `Report`.
+
+    Raises:
+        ValueError: another model, a checkpoint that does not fit its own options, options that contradict each
+            other, or nothing to convert.
+    """
+    source = checkpoints.model_options(checkpoint)
+    if to == "rfa":
+        stored = vars(source) if source.arch == OURS else {}
+        options, imitate = attention_options(stored, given, imitate, batches is not None)
+    else:
+        _refuse_options(given, imitate, batches)
+        options = {f"{place}_attention": "softmax" for place in PLACES}
+    if batches is not None and reset_attention != "none":
+        raise ValueError(
+            f"--reset-attention {reset_attention} throws away what --fit-data fits sigma to; leave one of them out"
+        )
+    changed = _places_that_change(source, to, options)
+
+    before = checkpoint["model"]
+    state = checkpoints.parameters(checkpoint)
+    old = checkpoints.build(source, state, seed)
+    checkpoints.check(state, old)
+    target = Namespace(**{**vars(source), **options})
+    target.arch = target._name = OURS if to == "rfa" else PLAIN
+    new = checkpoints.build(target, state, seed)
+
+    report = Report()
+    report.outdated = _sizes(before, before.keys() - state.keys())
+    report.upgraded = _sizes(state, state.keys() - before.keys())
+    if batches is not None:
+        old.load_state_dict(dict(state))
+        fitted = {place: sigmas for place, sigmas in fit_sigma(old, batches).items() if place in changed}
+        set_sigma(new, fitted)
+        report.notes += describe_sigma(fitted, options["rfa_feature_map"])
+    elif to == "rfa":
+        report.notes.append(_describe_start(options, imitate, changed))
+    _exchange(state, new, report)
+    checkpoints.check(state, new)
+    _reset(state, new, names_to_reset(state, reset_attention, changed), report)
+    told = {*report.upgraded, *report.added, *report.reset}
+    report.kept = _sizes(state, [name for name in state if name not in told])
+    details = {"imitate": imitate} if to == "rfa" else {}
+    details |= {"reset": reset_attention} | ({"seed": seed} if report.reset else {})
+    report.signature = signature(source, target, state, details)
+    return checkpoints.renewed(checkpoint, state, target), report
+
+
+def _refuse_options(given, imitate, batches):
+    flags = [f"--{name.replace('_', '-')}" for name in given]
+    flags += ["--imitate"] * (imitate is not None) + ["--fit-data"] * (batches is not None)
+    if flags:
+        raise ValueError(f"{flags[0]} says how random features imitate softmax; leave it out with --to softmax")
+
+
+def _places_that_change(source, to, options):
+    """Raises ValueError where there is none, or where an attention that stays would mean something else."""
+    places = ["causal"] if source.no_cross_attention else list(PLACES)
+    before = {place: getattr(source, f"{place}_attention", "softmax") for place in places}
+    after = {place: options[f"{place}_attention"] for place in places}
+    if to == "rfa" and "rfa" not in after.values():
+        raise ValueError("--causal-attention and --cross-attention leave no random features; use --to softmax")
+    changed = [place for place in places if before[place] != after[place]]
+    if not changed and (to == "rfa" or source.arch == PLAIN):
+        raise ValueError(f"the decoder of the checkpoint has {to} already; there is nothing to convert")
+    stays = [place for place in places if before[place] == after[place] == "rfa"]
+    if stays and bool(source.rfa_unnormalized) != options["rfa_unnormalized"]:
+        raise ValueError(
+            f"the {stays[0]} attention stays as it is, and its sigma would mean something else; "
+            f"use --imitate {'softmax' if source.rfa_unnormalized else 'unit-length'} as in the checkpoint"
+        )
+    return changed
+
+
+def _exchange(state, new, report):
+    """Parameters that start anew have the precision of the others."""
+    precision = state["decoder.embed_tokens.weight"].dtype
+    own = {
+        name: value.to(precision) for name, value in new.state_dict().items() if name.endswith(RFA_PARAMETERS)
+    }
+    before = dict(state)
+    dropped, added = exchange(state, own, "decoder.")
+    report.dropped, report.added = _sizes(before, dropped), _sizes(state, added)
+
+
+def _reset(state, new, names, report):
+    fresh = new.state_dict()
+    names = [name for name in names if name not in report.added]
+    for name in names:
+        state[name] = fresh[name].to(state[name].dtype)
+        report.upgraded.pop(name, None)
+    report.reset = _sizes(state, names)
+
+
+def _sizes(state, names):
+    names = set(names)
+    return {name: tuple(value.shape) for name, value in state.items() if name in names}
+
+
+def _describe_start(options, imitate, changed):
+    if imitate == "softmax":
+        return "sigma of the new attentions is head_dim^-1/4, that of softmax"
+    start = options["rfa_sigma_init"]
+    starts = {"causal": start, "cross": options["rfa_cross_sigma_init"] or start}
+    values = ", ".join(f"{starts[place]:g} in {place} attention" for place in changed)
+    return f"sigma starts at {values}, fitted to nothing; --fit-data would fit it"
+
+
+def main(arguments=None):
+    options, given = parse_arguments(arguments, description=__doc__)
+    with only_warnings(), errors_in_one_line(NAME, sizes="--fit-sentences"):
+        _check_output(options)
+        checkpoint = checkpoints.read(options.input)
+        batches = None
+        if options.fit_data is not None:
+            batches = sentences(checkpoint, options.fit_data, options.fit_subset, options.fit_sentences)
+        try:
+            converted, report = convert(
+                checkpoint,
+                options.to,
+                imitate=options.imitate,
+                reset_attention=options.reset_attention,
+                seed=options.seed,
+                batches=batches,
+                **given,
+            )
+        except ValueError as error:
+            raise ValueError(f"'{options.input}': {error}") from error
+        if batches is not None:
+            name = os.path.basename(os.path.abspath(options.fit_data))
+            number = sum(len(batch["id"]) for batch in batches)
+            report.signature["fit"] = f"{name} {options.fit_subset} {number}"
+        checkpoints.write(converted, options.output)
+    print(report.text())
+
+
+def _check_output(options):
+    """Raises ValueError now rather than after the work."""
+    folder = os.path.dirname(os.path.abspath(options.output))
+    if os.path.isdir(options.output) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise ValueError(f"cannot write '{options.output}'; use a file in a folder that can be written to")
+    if os.path.realpath(options.input) == os.path.realpath(options.output):
+        raise ValueError(f"'{options.output}' is IN itself; use another file for OUT")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Checkpoints that can be converted: read, understood through fairseq, made anew, written whole."""
+
+import os
+import pickle
+import re
+import tempfile
+from argparse import Namespace
+from enum import Enum
+
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModel
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+
+from ..model.config import RFA_OPTIONS
+from ..model.parameters import RFA_PARAMETERS
+from ..model.transformer import TransformerRFAModel
+
+PLAIN, OURS = "transformer", "transformer_rfa"
+MODELS = {PLAIN: TransformerModel, OURS: TransformerRFAModel}
+# Of older releases; fairseq passes over them when it loads, because they are computed from the sizes.
+COMPUTED = (".embed_positions.weights", ".embed_positions._float_tensor")
+NAMES_IN_AN_ERROR = 3
+
+
+def read(path):
+    """A checkpoint of fairseq with "model" and "cfg", upgraded as fairseq does.
+
+    Raises:
+        ValueError: no such file, no checkpoint of fairseq, or one that is not whole.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"'{path}' is {'a folder' if os.path.isdir(path) else 'no file'}; use a checkpoint of fairseq")
+    try:
+        checkpoint = load_checkpoint_to_cpu(str(path))
+        if not isinstance(checkpoint["model"], dict) or not checkpoint.get("cfg"):
+            raise KeyError("model and cfg")
+    # Of what is no checkpoint anything may come: no archive, no dictionary, other keys.
+    except Exception as error:
+        raise ValueError(f"'{path}' is no whole checkpoint of fairseq: {_reason(error)}") from error
+    return checkpoint
+
+
+def _reason(error):
+    text = " ".join(str(error).split())
+    if isinstance(error, pickle.UnpicklingError):
+        # What torch says goes on with advice to load such a file unsafely.
+        found = re.search(r"Unsupported [^.]*[\w.]*\w", text)
+        return "it holds something else than numbers and options" + (f" ({found[0]})" if found else "")
+    if isinstance(error, (KeyError, TypeError, IndexError, AttributeError)) or "Tensor." in text:
+        return "what it holds is something else"
+    return text[:200] or type(error).__name__
+
+
+def model_options(checkpoint):
+    """Options of the model, complete; `arch` says which of `MODELS` it is.
+
+    Raises:
+        ValueError: another model, or an unknown one.
+    """
+    stored = OmegaConf.select(checkpoint["cfg"], "model")
+    if OmegaConf.is_config(stored):
+        stored = Namespace(**OmegaConf.to_container(stored, resolve=True, enum_to_str=True))
+    if not isinstance(stored, Namespace):
+        raise ValueError("the checkpoint says nothing about its model; use one that fairseq-train wrote")
+    options = Namespace(**vars(stored))
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+    kinds = [kind for kind, known in MODELS.items() if known is model]
+    if not kinds:
+        raise ValueError(f"the model of the checkpoint is {name}; use one of transformer or transformer_rfa")
+    options._name = name  # a checkpoint, not a command line, whose flags would be checked
+    if name in ARCH_CONFIG_REGISTRY:
+        ARCH_CONFIG_REGISTRY[name](options)
+    options.user_dir = options.encoder_embed_path = options.decoder_embed_path = None
+    options.arch = options._name = kinds[0]
+    return options
+
+
+def parameters(checkpoint):
+    """Names and tensors, without those that fairseq computes.
+
+    Raises:
+        ValueError: something else among them, or no embeddings.
+    """
+    state = {name: value for name, value in checkpoint["model"].items() if not name.endswith(COMPUTED)}
+    strange = [name for name, value in state.items() if not torch.is_tensor(value)]
+    if strange:
+        raise ValueError(f"{_some(strange)} in the checkpoint is no tensor; use one that fairseq-train wrote")
+    for side in ("encoder", "decoder"):
+        if f"{side}.embed_tokens.weight" not in state:
+            raise ValueError(f"the checkpoint lacks {side}.embed_tokens.weight; use one of a whole model")
+    return state
+
+
+def build(options, state, seed):
+    """A new model with these options for the vocabularies of the state dict; the same seed gives the same weights.
+
+    What fairseq fills in is filled in in the options as well.
+
+    Raises:
+        ValueError: options that make no sense together.
+    """
+    sizes = [state[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
+    source = _dictionary(sizes[0])
+    target = source if sizes[0] == sizes[1] else _dictionary(sizes[1])
+    # Nobody watches.
+    building = Namespace(**{**vars(options), "tensorboard_logdir": None, "rfa_monitor": None})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[options.arch].build_model(building, TranslationTask(TranslationConfig(), source, target))
+    for name, value in vars(building).items():
+        vars(options).setdefault(name, value)
+    return model
+
+
+def _dictionary(size):
+    dictionary = Dictionary()
+    while len(dictionary) < size:
+        dictionary.add_symbol(f"word{len(dictionary)}")
+    return dictionary
+
+
+def check(state, model):
+    """Upgrade a state dict in place as the model does when it loads, and compare names and sizes.
+
+    Raises:
+        ValueError: anything missing, unexpected, or of another size.
+    """
+    own, theirs = ({name for name in x if name.endswith(RFA_PARAMETERS)} for x in (model.state_dict(), state))
+    missing, unexpected = own - theirs, theirs - own  # which the upgrade would mend
+    if not missing and not unexpected:
+        model.upgrade_state_dict(state)
+        expected = model.state_dict()
+        missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
+    if missing:
+        raise ValueError(f"the checkpoint lacks {_some(missing)}, which its options ask for")
+    if unexpected:
+        raise ValueError(f"the checkpoint has {_some(unexpected)}, which its options do not ask for")
+    for name, value in state.items():
+        if value.shape != expected[name].shape:
+            raise ValueError(
+                f"{name} is {tuple(value.shape)} in the checkpoint and {tuple(expected[name].shape)} by its options"
+            )
+
+
+def _some(names):
+    names = sorted(names)
+    more = len(names) - NAMES_IN_AN_ERROR
+    return ", ".join(names[:NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")
+
+
+def renewed(checkpoint, state, options):
+    """A checkpoint with these parameters and options that is at the start of its training.
+
+    For the plain model all is in containers and numbers, so that torch loads it where nobody has allowed a class.
+    """
+    if options.arch == PLAIN:
+        for option in RFA_OPTIONS:
+            vars(options).pop(option.name, None)
+        options = _plain(options)
+    cfg = OmegaConf.to_container(checkpoint["cfg"], resolve=True, enum_to_str=True)
+    cfg["model"] = options
+    cfg["common"] = {**(cfg.get("common") or {}), "user_dir": None}
+    last = checkpoint["optimizer_history"][-1]
+    history = {name: last.get(name) for name in ("criterion_name", "optimizer_name")}
+    kept = {name: checkpoint[name] for name in ("criterion", "task_state") if name in checkpoint}
+    return {
+        "args": None,
+        "cfg": {name: value if name == "model" else _plain(value) for name, value in cfg.items()},
+        "model": state,
+        **kept,
+        "optimizer_history": [{**history, "lr_scheduler_state": {}, "num_updates": 0}],
+        "last_optimizer_state": None,
+        "extra_state": {
+            "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
+        },
+    }
+
+
+def _plain(value):
+    if isinstance(value, Namespace):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def write(checkpoint, path):
+    """Whole or not at all. Raises OSError."""
+    path = os.path.abspath(path)
+    folder = os.path.dirname(path)
+    with tempfile.TemporaryDirectory(prefix=".transfer.", dir=folder) as unfinished:
+        file = os.path.join(unfinished, os.path.basename(path))
+        torch.save(checkpoint, file)
+        os.replace(file, path)

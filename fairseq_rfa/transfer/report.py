@@ -1,0 +1,112 @@
+"""What a conversion did, by the names of the parameters."""
+
+import re
+from dataclasses import dataclass, field
+
+import torch
+
+from ..functional.encoding import FEATURE_MAPS
+from ..programs.signature import commit, version
+
+MEANINGS = {
+    "kept": "as they were",
+    "outdated": "of an older release of fairseq, left out or under other names now",
+    "upgraded": "under the names of this release of fairseq",
+    "added": "that the new attention needs",
+    "dropped": "that the new attention does not have",
+    "reset": "drawn anew",
+}
+NOT_CONVERTED = "state of optimizer, learning rate, iterator and meters"
+
+
+@dataclass
+class Report:
+    """Names of parameters with their sizes in `kept`, …, `reset`; each parameter stands in one of them."""
+
+    kept: dict = field(default_factory=dict)
+    outdated: dict = field(default_factory=dict)
+    upgraded: dict = field(default_factory=dict)
+    added: dict = field(default_factory=dict)
+    dropped: dict = field(default_factory=dict)
+    reset: dict = field(default_factory=dict)
+    notes: list = field(default_factory=list)
+    """Sentences about sigma and what else is not a name."""
+    signature: dict = field(default_factory=dict)
+
+    def text(self):
+        lines = []
+        for name, meaning in MEANINGS.items():
+            sizes = getattr(self, name)
+            if not sizes and name in ("outdated", "upgraded"):
+                continue
+            lines.append(f"{name} {len(sizes)} parameters {meaning}" + (":" if sizes else ""))
+            lines += [f"  {line}" for line in _by_layer(sizes)]
+        lines.append(f"left out: {NOT_CONVERTED}")
+        return "\n".join([*lines, *self.notes, self.signature_line()])
+
+    def signature_line(self):
+        return "|".join(f"{name}:{value}" for name, value in self.signature.items())
+
+
+def _by_layer(sizes):
+    """One line for the same parameter of several layers: encoder.layers.0,1,2.fc1.weight (256, 128)"""
+    layers = {}
+    for name, size in sizes.items():
+        found = re.fullmatch(r"(.*\.layers\.)(\d+)(\..*)", name)
+        parts = (found[1], found[3]) if found else (name, "")
+        layers.setdefault((parts, size), []).append(found[2] if found else "")
+    return [
+        f"{begin}{','.join(numbers)}{end} {size}" for ((begin, end), size), numbers in layers.items()
+    ]
+
+
+def describe_sigma(fitted, feature_map):
+    """Lines about what `fit_sigma` found, and about what the map makes of it."""
+    lines = ["sigma of each head, fitted to softmax:"]
+    for place, sigmas in fitted.items():
+        for layer, sigma in enumerate(sigmas):
+            values = " ".join(f"{value:.3f}" for value in sigma.tolist())
+            lines.append(f"  {place} attention of layer {layer}: {values}")
+    if not FEATURE_MAPS[feature_map].exponential:
+        lines.append(
+            f"sharp weights, of a great sigma, need very many directions of the map {feature_map}; without further training "
+            "positive, or no --fit-data, may be nearer to softmax"
+        )
+    return lines
+
+
+def signature(source, target, state, details):
+    """All that a conversion depends on.
+
+    Args:
+        source, target: options of both models.
+        state: parameters of the result.
+        details: by name, how it was converted.
+    """
+    sign = {"from": describe_model(source), "to": describe_model(target), **details}
+    kinds = sorted({str(value.dtype).removeprefix("torch.") for name, value in state.items() if "_proj." in name})
+    return {
+        **sign,
+        "precision": ",".join(kinds),
+        "device": "cpu",
+        "torch": torch.__version__,
+        "fairseq": version("fairseq"),
+        "fairseq_rfa": version("fairseq_rfa"),
+        "commit": commit(),
+    }
+
+
+def describe_model(options):
+    """Model, sizes, attentions and features in a few words."""
+    sizes = (options.encoder_layers, options.decoder_layers, options.decoder_embed_dim)
+    words = [options.arch, "{}+{} layers of {}".format(*sizes)]
+    places = {place: getattr(options, f"{place}_attention", "softmax") for place in ("causal", "cross")}
+    words.append("/".join(places.values()))
+    if "rfa" in places.values():
+        words += [
+            str(options.rfa_feature_map),
+            f"{options.rfa_causal_dim}/{options.rfa_cross_dim}",
+            f"seed {options.rfa_seed}",
+        ]
+        words += ["gate"] * bool(options.rfa_gate) + ["unnormalized"] * bool(options.rfa_unnormalized)
+    return " ".join(words)

@@ -1,0 +1,165 @@
+"""The σ with which queries and keys of unit length come nearest to a trained softmax attention.
+
+Softmax weighs key k for query q by exp(q·k / √d), an attention of unit length by exp(σ² q̂·k̂). For each head the
+best σ is the one with the least cross-entropy between the two, summed over all queries of some sentences. In σ² that
+is a convex function whose slope, Σ (mean of q̂·k̂ under the second − mean under the first), is 0 at the best place; it
+is found by halving an interval of log σ.
+"""
+
+import math
+from contextlib import ExitStack
+
+import torch
+import torch.nn.functional as F
+
+from ..attention.base import RandomFeatureAttention
+from ..functional.encoding import SMALLEST_NORM
+from ..model.parameters import PLACES
+
+SMALLEST, GREATEST = 0.05, 20.0
+"""Bounds of a fitted σ. At the least all weights are nearly equal, at the greatest nearly all falls on one key."""
+HALVINGS = 40
+
+
+def softmax_attentions(model):
+    """The softmax attentions of each layer of the decoder; a place that has none is missing.
+
+    Args:
+        model: a Transformer of fairseq or of this package.
+    """
+    found = {}
+    for place, name in PLACES.items():
+        attentions = [getattr(layer, name) for layer in model.decoder.layers]
+        if attentions and not any(
+            attention is None or isinstance(attention, RandomFeatureAttention) for attention in attentions
+        ):
+            found[place] = attentions
+    return found
+
+
+def fit_sigma(model, batches):
+    """σ of each head of each softmax attention in the decoder, in one teacher-forced pass over the batches.
+
+    Args:
+        model: a Transformer of fairseq or of this package; it is left in the mode in which it was.
+        batches: samples of fairseq with "net_input", on the model's device.
+
+    Returns:
+        {"causal": [σ (H,) of each layer], "cross": the same} in float32 on the CPU, within `SMALLEST` and
+        `GREATEST`; a place without softmax is missing.
+
+    Raises:
+        ValueError: no softmax attention in the decoder, or no batch.
+    """
+    attentions = softmax_attentions(model)
+    if not attentions:
+        raise ValueError("the decoder has no softmax attention to fit sigma to")
+    seen = _cosines(model, attentions, batches)
+    if not all(site.batches for sites in seen.values() for site in sites):
+        raise ValueError("there are no sentences to fit sigma to")
+    return {place: [_best_sigma(site) for site in sites] for place, sites in seen.items()}
+
+
+@torch.no_grad()
+def set_sigma(model, fitted):
+    """Fill the parameters sigma (H, d) of a model with what `fit_sigma` returned, each head's entries all equal.
+
+    Raises:
+        ValueError: another number of layers or heads, or an attention without sigma.
+    """
+    for place, sigmas in fitted.items():
+        attentions = [getattr(layer, PLACES[place]) for layer in model.decoder.layers]
+        if len(attentions) != len(sigmas):
+            raise ValueError(
+                f"sigma is fitted for {len(sigmas)} layers and the decoder has {len(attentions)}; use one model"
+            )
+        for layer, (attention, sigma) in enumerate(zip(attentions, sigmas)):
+            if not isinstance(attention, RandomFeatureAttention):
+                raise ValueError(f"the {place} attention of layer {layer} has no sigma; use --{place}-attention rfa")
+            if sigma.numel() != attention.num_heads:
+                raise ValueError(
+                    f"sigma is fitted for {sigma.numel()} heads and the {place} attention of layer {layer} has "
+                    f"{attention.num_heads}; use one model"
+                )
+            attention.sigma.copy_(sigma.unsqueeze(1).expand_as(attention.sigma))
+
+
+class _Site:
+    """What one attention showed: cosines of its queries and keys, and their mean under softmax."""
+
+    def __init__(self):
+        self.batches = []
+        """For each batch q̂·k̂ (B, H, N, M), what is hidden (B, 1, N, M), and which queries count (B, 1, N)"""
+        self.under_softmax = 0.0
+        """Σ over queries of the mean of q̂·k̂ under the weights of softmax, (H,) in float64"""
+
+    def add(self, q, k, hidden, counts):
+        """q (B, H, N, d), k (B, H, M, d) in float32"""
+        cosine = F.normalize(q, dim=-1, eps=SMALLEST_NORM) @ F.normalize(k, dim=-1, eps=SMALLEST_NORM).mT
+        counts = counts & ~hidden.all(-1)
+        self.batches.append((cosine, hidden, counts))
+        self.under_softmax = self.under_softmax + _mean_cosine(q @ k.mT * q.size(-1) ** -0.5, cosine, hidden, counts)
+
+    def slope(self, sigma):
+        """Of the cross-entropy in σ², (H,), for sigma (H,)."""
+        square = sigma.square().float()[:, None, None]
+        under_kernel = sum(_mean_cosine(square * cosine, cosine, *masks) for cosine, *masks in self.batches)
+        return under_kernel - self.under_softmax
+
+
+def _mean_cosine(logits, cosine, hidden, counts):
+    """Σ over queries that count of the mean of the cosine under softmax of the logits, (H,)."""
+    means = (logits.masked_fill(hidden, -math.inf).softmax(-1) * cosine).sum(-1)
+    # NaN where all keys are hidden, which is a query that does not count.
+    return means.masked_fill(~counts, 0.0).double().sum((0, 2))
+
+
+def _best_sigma(site):
+    """(H,)"""
+    low = torch.full_like(site.under_softmax, math.log(SMALLEST))
+    high = torch.full_like(low, math.log(GREATEST))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        too_great = site.slope(middle.exp()) > 0
+        low, high = torch.where(too_great, low, middle), torch.where(too_great, middle, high)
+    return ((low + high) / 2).exp().float().cpu()
+
+
+@torch.no_grad()
+def _cosines(model, attentions, batches):
+    """A `_Site` for each attention."""
+    seen = {place: [_Site() for _ in modules] for place, modules in attentions.items()}
+    padded = None
+
+    def watch(site):
+        def add(module, _, inputs):
+            # fairseq reads the weights of its projections past their modules, so hooks there would see nothing.
+            q, k = module.q_proj(inputs["query"]), module.k_proj(inputs["key"])
+            q, k = (x.float().unflatten(-1, (module.num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k))
+            site.add(q, k, _hidden(q, k, inputs), ~padded.unsqueeze(1))
+
+        return add
+
+    was_training = model.training
+    model.eval()
+    with ExitStack() as stack:
+        stack.callback(model.train, was_training)
+        for place, modules in attentions.items():
+            for module, site in zip(modules, seen[place]):
+                hook = module.register_forward_pre_hook(watch(site), with_kwargs=True)
+                stack.callback(hook.remove)
+        for batch in batches:
+            padded = batch["net_input"]["prev_output_tokens"].eq(model.decoder.padding_idx)
+            model(**batch["net_input"])
+    return seen
+
+
+def _hidden(q, k, inputs):
+    """Which keys a query does not see, (B, 1, N, M), from the masks that fairseq passes to an attention."""
+    hidden = torch.zeros(q.size(0), 1, q.size(2), k.size(2), dtype=torch.bool, device=q.device)
+    padding, future = inputs.get("key_padding_mask"), inputs.get("attn_mask")
+    if padding is not None:
+        hidden |= padding.bool()[:, None, None, :]
+    if future is not None:
+        hidden |= future if future.dtype == torch.bool else future.isneginf()
+    return hidden

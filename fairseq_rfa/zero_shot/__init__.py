@@ -1,0 +1,1 @@
+"""A softmax model with random features, without training: python -m fairseq_rfa.zero_shot."""

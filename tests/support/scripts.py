@@ -1,0 +1,70 @@
+"""Run the project's scripts as a user would, and look at what they left behind."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(first=None, **variables):
+    """Commands of this Python come first on the PATH, after those in the folder `first`."""
+    folders = [str(first)] if first else []
+    folders += [os.path.dirname(sys.executable), os.environ["PATH"]]
+    # Proxies would stand between the scripts and the tests' own server.
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    return {**kept, "OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(folders), **variables}
+
+
+def run_script(script, *arguments, first=None, **options):
+    return subprocess.run(
+        ["bash", str(ROOT / script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(first),
+        **options,
+    )
+
+
+def succeed(script, *arguments, **options):
+    result = run_script(script, *arguments, **options)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    return result
+
+
+def refused(script, *arguments, **options):
+    """The one line of a refusal."""
+    result = run_script(script, *arguments, **options)
+    assert result.returncode != 0
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    return result.stderr
+
+
+def refused_by(main, capsys, *arguments):
+    """The one line of a refusal of a program that is called in this process."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    text = stop.value.code if isinstance(stop.value.code, str) else capsys.readouterr().err
+    assert stop.value.code and len(text.strip().splitlines()) == 1, text
+    return text
+
+
+def files_below(folder):
+    return {str(f.relative_to(folder)): f for f in Path(folder).rglob("*") if f.is_file()}
+
+
+def checksums(folder):
+    return {n: hashlib.sha256(f.read_bytes()).hexdigest() for n, f in files_below(folder).items()}
+
+
+def times(folder):
+    return {name: file.stat().st_mtime_ns for name, file in files_below(folder).items()}
+
+
+def write_executable(file, text):
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o755)

@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+
 from tiny_data import PLUGIN
 
 FLOORS = (

@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import repeat
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple, Type, TypeVar
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -15,9 +15,10 @@ from ..functional.random_matrices import MatrixPool
 from .observations import Observations
 
 GROUP_ENTRIES = 2**22
-"""Entries of feature vectors that are made together where gradients are recorded."""
+"""So many entries of feature vectors are made together: as float32, 16 MB stay in the cache until they are used."""
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+State = TypeVar("State", bound=dict)
 
 
 class RandomFeatureAttention(MultiheadAttention):
@@ -122,10 +123,28 @@ class RandomFeatureAttention(MultiheadAttention):
         """(positions, B, embed_dim) → (B, H, positions, d)"""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
-    def join_heads(self, *parts: Tensor) -> Tensor:
-        """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection."""
+    def join_heads(self, *parts: Tensor, dtype: torch.dtype) -> Tensor:
+        """Parts of the rows (…, H, positions, d) → (positions, B, embed_dim), through the output projection.
+
+        Args:
+            dtype: of the model's layers, which the projection takes; its own weight may be quantised.
+        """
         x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
-        return self.out_proj(x.to(self.out_proj.weight.dtype))
+        return self.out_proj(x.to(dtype))
+
+    def stored_state(self, incremental_state: IncrementalState, kind: Type[State]) -> Optional[State]:
+        """What this attention keeps in a search, None before its first call.
+
+        Raises:
+            TypeError: somebody put a plain dict of its tensors there.
+        """
+        state = self._get_input_buffer(incremental_state)
+        if state and not isinstance(state, kind):
+            raise TypeError(
+                f"the decoding state of {type(self).__name__} is a {type(state).__name__} where it must be a "
+                f"{kind.__name__}; branch a search with copy.deepcopy(incremental_state)"
+            )
+        return state or None
 
     def observer(
         self, gate_logits: Optional[Tensor] = None, padding: Optional[Tensor] = None
@@ -146,7 +165,7 @@ class RandomFeatureAttention(MultiheadAttention):
         return max(1, GROUP_ENTRIES // (2 * self._entries(directions)))
 
     def _entries(self, directions: Directions) -> int:
-        """Of the feature vectors of a position in all heads, at most."""
+        """The number of entries of a feature vector of all heads; no map has more than this."""
         width = self.head_dim if directions.w is None else 2 * directions.w.size(1)
         return self.num_heads * width
 

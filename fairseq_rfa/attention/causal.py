@@ -3,21 +3,20 @@
 The module sees (positions, B, embed_dim), the algebra of `linear_attention` sees (B, H, positions, width).
 """
 
-from typing import Optional, Tuple, Union
+import copy
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..functional import linear_attention, local_window
-from ..functional.encoding import Directions
-from ..functional.linear_attention import ScaledState, State
-from ..functional.local_window import WindowState
-from ..functional.precision import full_precision, wide
-from ..functional.recurrence import kept_at_padding, recurrence
+from ..functional.encoding import Directions, Encoded
+from ..functional.precision import wide
+from ..functional.recurrence import kept_at_padding
+from ..functional.window_state import Window
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
-from .decoding_state import DecodingState, empty_state, state_of
-from .order import reordered
+from .decoding_state import DecodingState, Totals, empty_state, state_after
 from .packed_linear import join_layers
 
 
@@ -43,12 +42,18 @@ class CausalRFA(RandomFeatureAttention):
     ):
         super().__init__(*arguments, self_attention=True, **options)
         self.chunk_size = chunk_size
-        self.local_window = local_window
+        self.window: Optional[Window] = None
+        if local_window:
+            self.window = Window(local_window, self.feature_map.kernel, self.feature_map.exponential)
         self.gate_proj = None
         if gate:
             self.gate_proj = nn.Linear(self.embed_dim, self.num_heads)
             nn.init.xavier_uniform_(self.gate_proj.weight)
             nn.init.constant_(self.gate_proj.bias, gate_bias)
+
+    @property
+    def local_window(self) -> int:
+        return self.window.size if self.window else 0
 
     def forward(
         self,
@@ -79,30 +84,35 @@ class CausalRFA(RandomFeatureAttention):
             if padding is not None:
                 gate_logits = kept_at_padding(gate_logits, padding)
 
-        if incremental_state is None and not self.local_window:
+        if incremental_state is None:
             return self._attend_in_groups(query, gate_logits, padding), None
-        attend = self._attend_with_window if self.local_window else self._attend
-        out, state = attend(query, gate_logits, padding, incremental_state)
-        if incremental_state is not None:
-            self._set_input_buffer(incremental_state, state)
-        return self.join_heads(out), None
-
-    def _attend(
-        self,
-        query: Tensor,
-        gate_logits: Optional[Tensor],
-        padding: Optional[Tensor],
-        incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, DecodingState]:
         state = self._get_state(incremental_state)
-        if query.size(0) == 1 and not torch.is_grad_enabled():
-            return self._step(query.squeeze(0), gate_logits, padding, state)
-        directions = self.directions() if state is None else state.directions
-        projected = self.q_proj(query), self.k_proj(query), self.v_proj(query)
-        totals = None if state is None else state.totals()
-        out, sums = self._read_prefix(*projected, gate_logits, padding, directions, totals, need_state=True)
-        has_weights = gate_logits is not None or isinstance(sums, ScaledState)
-        return out, state_of(sums, directions, has_weights)
+        if self._is_step(query, padding):
+            out, state = self._step(query.squeeze(0), gate_logits, padding, state)
+        else:
+            out, state = self._attend_after(query, gate_logits, padding, state)
+        self._set_input_buffer(incremental_state, state)
+        return self.join_heads(out, dtype=query.dtype), None
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
+        state = self._get_state(incremental_state)
+        if state is not None:
+            state.reorder(new_order)
+        return incremental_state
+
+    def _get_state(self, incremental_state: IncrementalState) -> Optional[DecodingState]:
+        state = self.stored_state(incremental_state, DecodingState)
+        if state is not None and state.is_frozen():
+            state = copy.deepcopy(state)
+            self._set_input_buffer(incremental_state, state)
+        return state
+
+    def _is_step(self, query: Tensor, padding: Optional[Tensor]) -> bool:
+        """Whether this is one position, which the state takes as it is; a window counts keys without padding."""
+        return query.size(0) == 1 and not torch.is_grad_enabled() and (self.window is None or padding is None)
 
     def _attend_in_groups(
         self, query: Tensor, gate_logits: Optional[Tensor], padding: Optional[Tensor]
@@ -112,7 +122,7 @@ class CausalRFA(RandomFeatureAttention):
         size = self.group_size(query.size(1), 2 * query.size(0), directions)
         projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
         groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
-        return self.join_heads(*(self._read_segments(group, directions) for group in groups))
+        return self.join_heads(*(self._read_segments(group, directions) for group in groups), dtype=query.dtype)
 
     def _read_segments(self, group: Tuple[Optional[Tensor], ...], directions: Directions) -> Tensor:
         """out (B, H, N, d) of what `_read_prefix` takes: segments of long rows follow each other."""
@@ -134,24 +144,40 @@ class CausalRFA(RandomFeatureAttention):
         gate_logits: Optional[Tensor],
         padding: Optional[Tensor],
         directions: Directions,
-        totals: Union[State, ScaledState, None] = None,
+        totals: Optional[Totals] = None,
         need_state: bool = False,
-    ) -> Tuple[Tensor, Union[State, ScaledState, None]]:
-        """out (B, H, N, d) and what `linear_attention.causal` leaves, of projected (N, B, embed_dim)."""
-        phi_q = self.encode(query, directions).phi
-        phi_k, log_factor, _ = self.encode(key, directions, padding)
-        return linear_attention.causal(
-            phi_q,
-            phi_k,
-            self.split_heads(value),
-            gate_logits,
+    ) -> Tuple[Tensor, Optional[Totals]]:
+        """out (B, H, N, d) and what is left for the positions that follow, of projected (N, B, embed_dim)."""
+        options = dict(
+            gate_logits=gate_logits,
             state=totals,
             chunk_size=self.chunk_size,
             floor=self.floor,
             need_state=need_state,
-            log_factor=log_factor,
             observe=self.observer(gate_logits, padding),
         )
+        v = self.split_heads(value)
+        if self.window is not None:
+            query = self.encode(query, directions, role="query")
+            key = self.encode(key, directions, padding, role="key")
+            size, kernel, exponential = self.window
+            return local_window.causal(query, key, v, kernel, size, exponential, padding=padding, **options)
+        phi_q = self.encode(query, directions).phi
+        phi_k, log_factor, _ = self.encode(key, directions, padding)
+        return linear_attention.causal(phi_q, phi_k, v, log_factor=log_factor, **options)
+
+    def _attend_after(
+        self,
+        query: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        state: Optional[DecodingState],
+    ) -> Tuple[Tensor, DecodingState]:
+        """Several positions (N, B, embed_dim) that follow those of the state."""
+        directions, totals = (self.directions(), None) if state is None else (state.directions, state.totals())
+        projected = self.q_proj(query), self.k_proj(query), self.v_proj(query)
+        out, totals = self._read_prefix(*projected, gate_logits, padding, directions, totals, need_state=True)
+        return out, state_after(totals, directions, self.floor, gate_logits is not None, self.window)
 
     def _step(
         self,
@@ -160,7 +186,7 @@ class CausalRFA(RandomFeatureAttention):
         padding: Optional[Tensor],
         state: Optional[DecodingState],
     ) -> Tuple[Tensor, DecodingState]:
-        """One position (B, embed_dim): query and key are encoded as if they were two positions."""
+        """One position (B, embed_dim)."""
         layers = (self.q_proj, self.k_proj, self.v_proj)
         if state is None:
             directions, projection = self.directions(), join_layers(*layers)
@@ -171,69 +197,24 @@ class CausalRFA(RandomFeatureAttention):
         else:
             x = projection(query)
         x = wide(x.unflatten(1, (3, self.num_heads, self.head_dim)).transpose(1, 2))
+        query, key, v = *self._encode_both(x[:, :, :2], directions, padding), x[:, :, 2:]
+        if state is None:
+            state = empty_state(key, v, directions, self.floor, gate_logits is not None, self.window)
+            state.projection = projection
+        return state.advance(query, key, v, gate_logits), state
+
+    def _encode_both(
+        self, x: Tensor, directions: Directions, padding: Optional[Tensor]
+    ) -> Tuple[Encoded, Encoded]:
+        """A query and a key, which are the two positions of x (B, H, 2, d); padding (B, 1) is that of the key."""
+        if self.window is not None:
+            query, key = x.split(1, dim=2)
+            return (
+                self.encode_heads(query, directions, role="query"),
+                self.encode_heads(key, directions, padding, role="key"),
+            )
         if padding is not None:
             padding = F.pad(padding, (1, 0))
-        phi, log_factor, _ = self.encode_heads(x[:, :, :2], directions, padding)
-        log_factor = None if log_factor is None else log_factor[:, :, 1:]
-        out, state = self._advance(phi, x[:, :, 2:], gate_logits, log_factor, directions, state)
-        state.projection = projection
-        return out, state
-
-    @full_precision
-    def _advance(
-        self,
-        phi: Tensor,
-        v: Tensor,
-        gate_logits: Optional[Tensor],
-        log_factor: Optional[Tensor],
-        directions: Directions,
-        state: Optional[DecodingState],
-    ) -> Tuple[Tensor, DecodingState]:
+        phi, log_factor, _ = self.encode_heads(x, directions, padding)
         phi_q, phi_k = phi.split(1, dim=2)
-        gate_logits, log_factor = wide(gate_logits), wide(log_factor)
-        if state is None:
-            has_factors = log_factor is not None
-            has_weights = has_factors or gate_logits is not None
-            state = empty_state(phi_k, v, directions, has_weights, has_factors)
-        flow = recurrence(gate_logits, log_factor, None, state.get("log_scale"))
-        state.append(phi_k, v, flow)
-        return state.read(phi_q, self.floor), state
-
-    def _attend_with_window(
-        self,
-        query: Tensor,
-        gate_logits: Optional[Tensor],
-        padding: Optional[Tensor],
-        incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, dict]:
-        directions = self.directions()
-        state = self._get_state(incremental_state)
-        out, state = local_window.causal(
-            self.encode(self.q_proj(query), directions, role="query"),
-            self.encode(self.k_proj(query), directions, padding, role="key"),
-            self.split_heads(self.v_proj(query)),
-            self.feature_map.kernel,
-            self.local_window,
-            exponential=self.feature_map.exponential,
-            gate_logits=gate_logits,
-            padding=padding,
-            state=None if state is None else WindowState(**state),
-            chunk_size=self.chunk_size,
-            floor=self.floor,
-            observe=self.observer(gate_logits, padding),
-        )
-        return out, state._asdict()
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
-        """Row i of the state becomes the former row new_order[i]; the identity copies nothing."""
-        state = self._get_state(incremental_state)
-        if isinstance(state, DecodingState):
-            state.reorder(new_order)
-        elif state is not None:
-            self._set_input_buffer(incremental_state, reordered(state, new_order))
-        return incremental_state
-
-    def _get_state(self, incremental_state: IncrementalState) -> Optional[dict]:
-        return self._get_input_buffer(incremental_state) or None
+        return Encoded(phi_q), Encoded(phi_k, None if log_factor is None else log_factor[:, :, 1:])

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..functional import linear_attention
+from ..functional.decoding import divide, read_pairs, read_sums, with_one
 from ..functional.encoding import Directions
 from ..functional.precision import full_precision, wide
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
-from .decoding_state import divide, read_pairs, read_sums, with_one
 from .order import reordered
 
 
@@ -56,7 +56,7 @@ class CrossRFA(RandomFeatureAttention):
         need_weights = need_weights or need_head_weights
         if incremental_state is None and not need_weights:
             return self._attend(query, key, key_padding_mask), None
-        source = self._get_input_buffer(incremental_state)
+        source = self.stored_state(incremental_state, Source)
         directions = source.directions if source else self.directions()
         phi_q = self.encode(self.q_proj(query), directions).phi
         if incremental_state is None or need_weights:
@@ -64,7 +64,7 @@ class CrossRFA(RandomFeatureAttention):
         if incremental_state is None:
             out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor, observe=self.observer())
         else:
-            if not source:
+            if source is None:
                 source = self._new_source(key, key_padding_mask, directions)
                 self._set_input_buffer(incremental_state, source)
             out = self._read(phi_q, source)
@@ -73,11 +73,11 @@ class CrossRFA(RandomFeatureAttention):
         if need_weights:
             weights = linear_attention.cross_weights(phi_q, phi_k, floor=self.floor)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
-        return self.join_heads(out), weights
+        return self.join_heads(out, dtype=query.dtype), weights
 
     def _attend(self, query: Tensor, key: Tensor, padding: Optional[Tensor]) -> Tensor:
         """All queries at once, (N, B, embed_dim)."""
-        directions = self.directions()
+        directions, dtype = self.directions(), query.dtype
         key, padding = blank_padding(key, padding)
         query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
         size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
@@ -85,7 +85,7 @@ class CrossRFA(RandomFeatureAttention):
         for query, key, value, padding in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
             phi_k = self._key_features(key, padding, directions)
             parts.append(self._read_segments(query, phi_k, self.split_heads(value), directions))
-        return self.join_heads(*parts)
+        return self.join_heads(*parts, dtype=dtype)
 
     def _read_segments(
         self, query: Tensor, phi_k: Tensor, v: Tensor, directions: Directions
@@ -109,8 +109,8 @@ class CrossRFA(RandomFeatureAttention):
         Hypotheses move within their sentence, so the sums move only where sentences leave the batch. An order
         that mixes sentences is honoured by giving each hypothesis sums of its own.
         """
-        source = self._get_input_buffer(incremental_state)
-        if source:
+        source = self.stored_state(incremental_state, Source)
+        if source is not None:
             self._set_input_buffer(incremental_state, source.reordered(new_order))
         return incremental_state
 

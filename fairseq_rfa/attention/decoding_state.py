@@ -4,237 +4,246 @@ To add a position to S and z at each step would read and write all of S. So posi
 in room for a fixed number of them, and enter the sums together. The output is the same up to rounding.
 """
 
-import math
 from typing import Dict, Optional, Tuple, Union
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ..functional.decoding import divide, read_pairs, read_sums, with_one
 from ..functional.definition import normalize
-from ..functional.encoding import Directions
+from ..functional.encoding import Directions, Encoded
 from ..functional.linear_attention import ScaledState, State
-from ..functional.recurrence import LOWEST, Recurrence
-from .order import is_identity
+from ..functional.local_window import add_exact
+from ..functional.precision import full_precision, wide
+from ..functional.recurrence import LOWEST, Recurrence, recurrence
+from ..functional.window_state import Window, WindowState, lengthened
+from .order import Slots, is_identity
 from .packed_linear import PackedProduct
 
 ROOM = 64
-"""Positions that are kept as they are before there are any sums."""
+"""Positions that are kept as they are before there are any sums, beside those of a local window."""
 ROOM_BESIDE_SUMS = 16
 """Positions that are kept beside the sums, which are read at each step and written once for all of these."""
 
-
-# All products are batches of a tall matrix with few columns, and numerator and denominator come from one product:
-# v carries a further entry, 1, and so z stands below Sᵀ.
-
-
-def with_one(v: Tensor) -> Tensor:
-    """v (…, d) → (…, d + 1), the last entry 1"""
-    return F.pad(v, (0, 1), value=1.0)
-
-
-def read_pairs(
-    phi_q: Tensor, phi_k: Tensor, values: Tensor, log_weight: Optional[Tensor] = None
-) -> Tensor:
-    """Numerators and denominators (B, H, N, d + 1) of few queries phi_q (B, H, N, F) over all keys.
-
-    phi_k (B, H, M, F), values (B, H, M, d + 1), log_weight (B, H, M).
-    """
-    query = phi_q.flatten(0, 1).transpose(1, 2)
-    weights = phi_k.flatten(0, 1).bmm(query)
-    if log_weight is not None:
-        weights = weights * log_weight.flatten(0, 1).exp().unsqueeze(-1)
-    result = weights.transpose(1, 2).bmm(values.flatten(0, 1))
-    return result.unflatten(0, phi_q.shape[:2])
-
-
-def read_sums(phi_q: Tensor, sums: Tensor) -> Tensor:
-    """The same of sums (B, H, d + 1, F)."""
-    result = sums.flatten(0, 1).bmm(phi_q.flatten(0, 1).transpose(1, 2))
-    return result.transpose(1, 2).unflatten(0, phi_q.shape[:2])
-
-
-def divide(result: Tensor, floor: float) -> Tensor:
-    """Numerators and denominators (B, H, N, d + 1) → (B, H, N, d)"""
-    return normalize(result[..., :-1], result[..., -1], floor)
+Totals = Union[State, ScaledState, WindowState]
 
 
 class DecodingState(dict):
-    """Tensors by name, of sizes that do not depend on the length. B rows, H heads, C = ROOM:
+    """Tensors by name, of sizes that do not depend on the length. B rows, H heads, C slots:
 
-    sums (B, H, d + 1, F): Sᵀ and below it z, of the older positions.
+    sums (1, B, H, d + 1, F): Sᵀ and below it z, of the older positions.
     phi (C, B, H, F) and values (C, B, H, d + 1): φ(k) and v with a 1 of the newest positions, the first num_newest
-    of C; in this order, so that what a step writes lies together.
-    With a gate or factors also log_kept (B, H), the logarithm of what is left of S and z, and log_weight (C, B, H),
-    that of what each of the newest positions counts for; with factors log_scale (B, H) as in ScaledState.
+    of C; in this order, so that what a step writes lies together. With a window also point (C, B, H, p).
+    With a gate, factors or a window also log_kept (B, H), the logarithm of what is left of S and z, and log_weight
+    (C, B, H), that of what each of the newest positions counts for; with factors log_scale (B, H) as in ScaledState.
+
+    Its tensors are updated in place, so a search branches by copy.deepcopy of its incremental state.
     """
 
     def __init__(
         self,
-        sums: Tensor,
+        tensors: Dict[str, Tensor],
         directions: Directions,
-        has_weights: bool,
-        log_scale: Optional[Tensor] = None,
-        has_older: bool = True,
+        floor: float,
+        window: Optional[Window],
+        num_newest: int,
+        has_older: bool,
     ):
         """
         Args:
-            sums: (B, H, d + 1, F), of the older positions.
+            tensors: as above.
             directions: with which all positions are encoded.
-            has_weights: there is a gate, or there are factors.
-            log_scale: (B, H), with factors.
+            floor: the smallest denominator.
+            num_newest: so many slots are in use.
             has_older: False if there are no older positions; what stands in the sums is then not read.
         """
-        super().__init__(sums=sums)
+        super().__init__(tensors)
         self.directions = directions
+        self.floor = floor
+        self.window = window
         self.projection: Optional[PackedProduct] = None
         """To query, key and value at once."""
-        self.has_older = has_older
-        self.num_newest = 0
-        # Rows that change their order are copied to and fro between two places: new memory is slower than old.
-        self.memory: Dict[str, Tuple[Tensor, Tensor]] = {}
-        # The rows in which the sums and each of the newest positions were made: rows of one origin hold the same.
-        batch, heads, width, features = sums.shape
-        self.origin = torch.arange(batch, device=sums.device).repeat(1 + ROOM, 1)
-        self["phi"] = sums.new_empty(ROOM, batch, heads, features)
-        self["values"] = sums.new_empty(ROOM, batch, heads, width)
-        if has_weights:
-            self["log_weight"] = sums.new_empty(ROOM, batch, heads)
-            self["log_kept"] = sums.new_zeros(batch, heads)
-        if log_scale is not None:
-            self["log_scale"] = log_scale
+        self.older = Slots(self, "sums", used=int(has_older))
+        self.newest = Slots(self, "phi", "values", *(["point"] if window else []), used=num_newest)
 
-    def totals(self):
-        """All positions as a State or ScaledState."""
-        if self.num_newest:
-            self._fold()
-        totals = State(self["sums"][:, :, :-1].transpose(-1, -2), self["sums"][:, :, -1])
-        return ScaledState(*totals, self["log_scale"]) if "log_scale" in self else totals
+    @property
+    def num_newest(self) -> int:
+        return self.newest.used
 
-    def append(self, phi_k: Tensor, v: Tensor, flow: Optional[Recurrence] = None) -> None:
-        """One position: phi_k (B, H, 1, F), v (B, H, 1, d)."""
-        if self.num_newest == (ROOM_BESIDE_SUMS if self.has_older else ROOM):
-            self._fold()
-        slot = self.num_newest
-        self._originates_here(1 + slot)
-        self["phi"][slot] = phi_k.squeeze(2)
+    @property
+    def num_rows(self) -> int:
+        return self["sums"].size(1)
+
+    def is_frozen(self) -> bool:
+        """Whether it holds tensors of inference mode outside of it, where they cannot be updated in place."""
+        if torch.is_inference_mode_enabled():
+            return False
+        tensors = (*self.values(), *self.older.held(), *self.newest.held())
+        return any(x.is_inference() for x in tensors)
+
+    @full_precision
+    def advance(self, query: Encoded, key: Encoded, v: Tensor, gate_logits: Optional[Tensor] = None) -> Tensor:
+        """out (B, H, 1, d) of one more position: query and key encoded, v (B, H, 1, d), gate_logits (B, H, 1)."""
+        flow = recurrence(wide(gate_logits), wide(key.log_factor), None, self.get("log_scale"))
+        self._append(key, v, flow)
+        return self._read(query)
+
+    def totals(self) -> Totals:
+        """All positions, in the form in which several further ones can be added at once."""
+        window = self.window.size if self.window else 0
+        if self.num_newest > window:
+            self._fold(keep=window)
+        sums = self["sums"][0]
+        if not self.older.used:
+            sums.zero_()
+        if self.window:
+            sums = sums * self["log_kept"].exp()[..., None, None]
+        kv, ksum, log_scale = sums[:, :, :-1].transpose(-1, -2), sums[:, :, -1], self.get("log_scale")
+        if self.window is None:
+            return State(kv, ksum) if log_scale is None else ScaledState(kv, ksum, log_scale)
+        phi, point, values, log_weight = map(self._newest, ("phi", "point", "values", "log_weight"))
+        state = WindowState(kv, ksum, log_scale, phi, point, values[..., :-1], log_weight)
+        return lengthened(state, window - self.num_newest)
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Row i becomes the former row new_order[i]; only what is in use and differs is copied."""
+        if is_identity(new_order, self.num_rows):
+            return
+        self.older.reorder(new_order)
+        self.newest.reorder(new_order)
+        # What gates leave differs from row to row, wherever the row comes from.
+        for name, dim in (("log_kept", 0), ("log_scale", 0), ("log_weight", 1)):
+            if name in self:
+                self[name] = self[name].index_select(dim, new_order)
+
+    def _append(self, key: Encoded, v: Tensor, flow: Optional[Recurrence]) -> None:
+        window = self.window.size if self.window else 0
+        if self.num_newest == window + (ROOM_BESIDE_SUMS if self.older.used else ROOM):
+            self._fold(keep=max(0, window - 1))
+        slot = self.newest.append()
+        self["phi"][slot] = key.phi.squeeze(2)
         self["values"][slot, :, :, :-1] = v.squeeze(2)
         self["values"][slot, :, :, -1] = 1.0
+        if self.window:
+            self["point"][slot] = key.point.squeeze(2)
+            self["log_weight"][slot] = 0.0
         if flow is not None:
             self["log_weight"][:slot] += flow.log_keep.squeeze(2)
             self["log_weight"][slot] = flow.log_add.squeeze(2)
             self["log_kept"] += flow.log_keep.squeeze(2)
             if flow.log_scale is not None:
                 self["log_scale"] = flow.log_scale
-        self.num_newest += 1
 
-    def read(self, phi_q: Tensor, floor: float) -> Tensor:
-        """out (B, H, 1, d) of one query phi_q (B, H, 1, F)."""
+    def _read(self, query: Encoded) -> Tensor:
+        phi, values = self._newest("phi"), self._newest("values")
         log_weight = self._newest("log_weight") if "log_weight" in self else None
-        result = read_pairs(phi_q, self._newest("phi"), self._newest("values"), log_weight)
-        if self.has_older:
-            older = read_sums(phi_q, self["sums"])
+        if self.window:
+            by_features, exactly = self._split_at_window()
+            result = self._read_features(
+                query.phi, phi[:, :, by_features], values[:, :, by_features], log_weight[:, :, by_features]
+            )
+            numerator, denominator, greatest = add_exact(
+                result[..., :-1],
+                result[..., -1],
+                self.window.kernel(query.point, self._newest("point")[:, :, exactly]),
+                log_weight[:, :, None, exactly],
+                values[:, :, exactly, :-1],
+                self.window.exponential,
+            )
+            floor = self.floor if greatest is None else self.floor * (-greatest).exp()
+            return normalize(numerator, denominator, floor)
+        return divide(self._read_features(query.phi, phi, values, log_weight), self.floor)
+
+    def _read_features(self, phi_q: Tensor, phi: Tensor, values: Tensor, log_weight: Optional[Tensor]) -> Tensor:
+        """Numerator and denominator (B, H, 1, d + 1) over these of the newest positions and over the older ones."""
+        result = read_pairs(phi_q, phi, values, log_weight)
+        if self.older.used:
+            older = read_sums(phi_q, self["sums"][0])
             if log_weight is not None:
                 older = older * self["log_kept"].exp()[..., None, None]
             result = result.add_(older)
-        return divide(result, floor)
+        return result
 
-    def reorder(self, new_order: Tensor) -> None:
-        """Row i becomes the former row new_order[i]; only what is in use and differs is copied."""
-        rows = self["sums"].size(0)
-        if is_identity(new_order, rows):
-            return
-        former = self.origin[: 1 + self.num_newest]
-        origin = former.index_select(1, new_order)
-        differs = None
-        if new_order.numel() == rows and not torch.is_grad_enabled():
-            differs = origin != former
-            former.copy_(origin)
-        else:
-            self.origin = F.pad(origin, (0, 0, 0, ROOM - self.num_newest))
-        self._reorder(("sums",), new_order, None if differs is None else differs[: int(self.has_older)])
-        self._reorder(("phi", "values"), new_order, None if differs is None else differs[1:])
-        for name in ("log_kept", "log_scale"):
-            if name in self:
-                self[name] = self[name].index_select(0, new_order)
-        if "log_weight" in self:
-            self["log_weight"] = self["log_weight"].index_select(1, new_order)
-
-    def _reorder(self, names: Tuple[str, ...], new_order: Tensor, differs: Optional[Tensor]) -> None:
-        """Tensors whose slots and rows differ as said (slots, B); None for all."""
-        if differs is not None:
-            slot, row = differs.nonzero().unbind(1)
-            if 2 * row.numel() <= differs.numel():
-                slot = slot * new_order.numel()
-                here, there = slot + row, slot + new_order[row]
-                for name in names:
-                    cells = self._slots(name).flatten(0, 1)
-                    cells.index_copy_(0, here, cells.index_select(0, there))
-                return
-        for name in names:
-            used = self._slots(name)
-            self[name] = self._second_place(name, new_order.numel())
-            if torch.is_grad_enabled():
-                self._slots(name).copy_(used.index_select(1, new_order))
-            else:
-                torch.index_select(used, 1, new_order, out=self._slots(name))
-
-    def _second_place(self, name: str, rows: int) -> Tensor:
-        """A tensor like that of the name but with so many rows, in memory other than its own."""
-        shape = list(self[name].shape)
-        shape[0 if name == "sums" else 1] = rows
-        first, second = self.memory.get(name, (self[name].flatten(), None))
-        if second is None or second.numel() < math.prod(shape) or torch.is_grad_enabled():
-            second = first.new_empty(math.prod(shape))
-        self.memory[name] = second, first
-        return second[: math.prod(shape)].view(shape)
-
-    def _slots(self, name: str) -> Tensor:
-        """What is in use, (slots, B, …): the sums as one slot if there are any, or the newest positions."""
-        if name == "sums":
-            return self[name].unsqueeze(0)[: int(self.has_older)]
-        return self[name][: self.num_newest]
+    def _split_at_window(self) -> Tuple[slice, slice]:
+        first = max(0, self.num_newest - self.window.size)
+        return slice(first), slice(first, None)
 
     def _newest(self, name: str) -> Tensor:
         """(B, H, num_newest, …)"""
         return self[name][: self.num_newest].movedim(0, 2)
 
-    def _fold(self) -> None:
-        """The newest positions enter the sums."""
-        phi = self._newest("phi")
+    def _fold(self, keep: int) -> None:
+        """All but so many of the newest positions enter the sums."""
+        number = self.num_newest - keep
+        phi, values = (self._newest(name)[:, :, :number] for name in ("phi", "values"))
         if "log_weight" in self:
-            phi = phi * self._newest("log_weight").exp().unsqueeze(-1)
-        sums = self["sums"]
-        if not self.has_older:
+            phi = phi * self._newest("log_weight")[:, :, :number].exp().unsqueeze(-1)
+        sums = self["sums"][0]
+        if not self.older.used:
             sums.zero_()
         elif "log_kept" in self:
             sums.mul_(self["log_kept"].exp()[..., None, None])
-        values = self._newest("values").flatten(0, 1).transpose(1, 2)
-        sums.flatten(0, 1).baddbmm_(values, phi.flatten(0, 1))
+        sums.flatten(0, 1).baddbmm_(values.flatten(0, 1).transpose(1, 2), phi.flatten(0, 1))
         if "log_kept" in self:
             self["log_kept"].zero_()
-        self._originates_here(0)
-        self.has_older = True
-        self.num_newest = 0
-
-    def _originates_here(self, slot: int) -> None:
-        torch.arange(self.origin.size(1), out=self.origin[slot])
-
-
-def state_of(
-    totals: Union[State, ScaledState], directions: Directions, has_weights: bool
-) -> DecodingState:
-    """The state after positions that left these sums."""
-    sums = torch.cat([totals.kv.transpose(-1, -2), totals.ksum.unsqueeze(2)], dim=2)
-    log_scale = totals.log_scale if isinstance(totals, ScaledState) else None
-    return DecodingState(sums, directions, has_weights, log_scale)
+        if keep:
+            self["log_weight"][:keep] = self["log_weight"][number : self.num_newest].clone()
+        self.newest.drop(number)
+        self.older.used = 0
+        self.older.append()
 
 
 def empty_state(
-    phi_k: Tensor, v: Tensor, directions: Directions, has_weights: bool, has_factors: bool
+    key: Encoded, v: Tensor, directions: Directions, floor: float, gate: bool, window: Optional[Window] = None
 ) -> DecodingState:
-    """The state before the first position, for tensors like these."""
-    batch, heads, _, features = phi_k.shape
-    sums = phi_k.new_empty(batch, heads, v.size(-1) + 1, features)
-    log_scale = phi_k.new_full((batch, heads), LOWEST) if has_factors else None
-    return DecodingState(sums, directions, has_weights, log_scale, has_older=False)
+    """The state before the first position, for keys and values v (B, H, …, d) like these in float32 or wider.
+
+    Args:
+        gate: there will be a gate.
+    """
+    batch, heads, _, features = key.phi.shape
+    sums = key.phi.new_empty(1, batch, heads, v.size(-1) + 1, features)
+    log_scale = None if key.log_factor is None else sums.new_full((batch, heads), LOWEST)
+    tensors = _tensors(sums, log_scale, gate, window, key.point)
+    return DecodingState(tensors, directions, floor, window, num_newest=0, has_older=False)
+
+
+def state_after(
+    totals: Totals, directions: Directions, floor: float, gate: bool, window: Optional[Window] = None
+) -> DecodingState:
+    """The state after positions that left these totals."""
+    sums = torch.cat([totals.kv.transpose(-1, -2), totals.ksum.unsqueeze(2)], dim=2).unsqueeze(0)
+    log_scale = None if isinstance(totals, State) else totals.log_scale
+    if window is None:
+        tensors = _tensors(sums, log_scale, gate)
+        return DecodingState(tensors, directions, floor, None, num_newest=0, has_older=True)
+    tensors = _tensors(sums, log_scale, gate, window, totals.point)
+    for name in ("phi", "point", "log_weight"):
+        tensors[name][: window.size] = getattr(totals, name).movedim(2, 0)
+    tensors["values"][: window.size] = with_one(totals.v).movedim(2, 0)
+    return DecodingState(tensors, directions, floor, window, num_newest=window.size, has_older=True)
+
+
+def _tensors(
+    sums: Tensor,
+    log_scale: Optional[Tensor],
+    gate: bool,
+    window: Optional[Window] = None,
+    point: Optional[Tensor] = None,
+) -> Dict[str, Tensor]:
+    """Those of a state with these sums, its slots not yet written."""
+    _, batch, heads, width, features = sums.shape
+    room = ROOM + (window.size if window else 0)
+    tensors = {
+        "sums": sums,
+        "phi": sums.new_empty(room, batch, heads, features),
+        "values": sums.new_empty(room, batch, heads, width),
+    }
+    if gate or window or log_scale is not None:
+        tensors["log_weight"] = sums.new_empty(room, batch, heads)
+        tensors["log_kept"] = sums.new_zeros(batch, heads)
+    if log_scale is not None:
+        tensors["log_scale"] = log_scale
+    if window:
+        tensors["point"] = sums.new_empty(room, batch, heads, point.size(-1))
+    return tensors

@@ -26,6 +26,9 @@ class PackedProduct:
         self.bias = bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach()) if _can_pack(weight) else None
 
+    def __reduce__(self):
+        return PackedProduct, (self.weight, self.bias)
+
     def __call__(self, x: Tensor) -> Tensor:
         """x (…, E) → (…, O)"""
         few = 0 < x.numel() <= x.size(-1) ** 2

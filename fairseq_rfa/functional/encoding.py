@@ -6,7 +6,6 @@ x (B, H, T, d) are queries or keys in float32 or wider, sigma (H, d), padding (B
 from typing import Callable, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from . import feature_maps, kernels
@@ -30,22 +29,22 @@ class Encoded(NamedTuple):
     """Queries or keys; their feature vectors are exp(log_factor) · phi."""
 
     phi: Tensor
-    """(B, H, T, F)"""
-    log_factor: Optional[Tensor]
+    """(B, H, T, F), zeros at padding"""
+    log_factor: Optional[Tensor] = None
     """(B, H, T), None where it is 0 throughout; that of a query cancels in attention"""
-    point: Optional[Tensor]
+    point: Optional[Tensor] = None
     """(B, H, T, p), what the exact kernel takes; None where nobody asked"""
 
 
 class FeatureMap:
-    """How a map encodes. The maps themselves are the functions of `feature_maps`, and take y = σ∘x with x of unit
-    length: (σ∘w̃)·x of eq. 8 is w̃·y, and a product with w̃, which is not trained, has a gradient less.
+    """How a map encodes: a new one needs `features` and the facts below that are not as here.
 
-    With unnormalized (appendix A.4) nothing is scaled to unit length; what the map then makes of the lengths is
-    said in its class.
+    The maps themselves are the functions of `feature_maps`, and take y = σ∘x with x of unit length: (σ∘w̃)·x of eq. 8
+    is w̃·y, and a product with w̃, which is not trained, has a gradient less. With unnormalized (appendix A.4) nothing
+    is scaled to unit length; what a map then makes of the lengths is said in its class.
     """
 
-    source = "pool"
+    source: Optional[str] = "pool"
     """Where the directions come from: "pool", "parameters" or None."""
     unit_length = True
     """Whether queries and keys are scaled to unit length unless told not to."""
@@ -53,8 +52,16 @@ class FeatureMap:
     """Whether the pool has a phase for each direction."""
     kernel: Optional[Callable[[Tensor, Tensor], Tensor]] = None
     """Of points, what phi(q)·phi(k) estimates; None where the map is its own kernel."""
+    of_difference = False
+    """Whether the kernel is exp(−‖q − k‖²/2): unnormalized, each key carries the factor C(k) = exp(‖σ∘k‖²/2), so that
+    weights estimate exp(σ∘q · σ∘k)."""
     exponential = False
-    """Whether phi is an exponential: never 0, never negative, and `kernel` is a logarithm."""
+    """Whether phi is an exponential: never 0, never negative, and `kernel` is the logarithm of exp(q·k), of which
+    `features` has taken the factors out."""
+
+    def features(self, y: Tensor, directions: Directions) -> Tuple[Tensor, Optional[Tensor]]:
+        """phi (B, H, T, F) and the logarithm of its factor (B, H, T), None for none, of y (B, H, T, d)."""
+        raise NotImplementedError
 
     @full_precision
     def encode(
@@ -69,48 +76,35 @@ class FeatureMap:
         """With role "query" or "key" also the points of the exact kernel."""
         scale = _unit_length_scaled if self.unit_length and not unnormalized else _scaled
         y = scale(x, sigma.to(x.dtype))
-        phi, log_factor = self.features(y, directions, padding, unnormalized)
-        point = None if role is None else self.point(y, log_factor, role)
-        if padding is not None and log_factor is not None:
-            log_factor = log_factor.masked_fill(padding, LOWEST)
+        phi, log_factor = self.features(y, directions)
+        if self.of_difference and unnormalized:
+            log_factor = half_squared_norm(y)
+        point = y
+        if role is None:
+            point = None
+        elif self.exponential:
+            point = _with_factor(y, log_factor, role)
+        if padding is not None:
+            phi = phi.masked_fill(padding.unsqueeze(-1), 0.0)
+            log_factor = None if log_factor is None else log_factor.masked_fill(padding, LOWEST)
         return Encoded(phi, log_factor, point)
-
-    def features(
-        self,
-        y: Tensor,
-        directions: Directions,
-        padding: Optional[Tensor],
-        unnormalized: bool,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
-        """phi, zeros at padding, and log_factor."""
-        return _blank(self.phi(y, directions), padding), None
-
-    def phi(self, y: Tensor, directions: Directions) -> Tensor:
-        raise NotImplementedError
-
-    def point(self, y: Tensor, log_factor: Optional[Tensor], role: str) -> Tensor:
-        return y
 
 
 class Gaussian(FeatureMap):
-    """Unnormalized: each key carries the factor C(k) = exp(‖σ∘k‖²/2), so that weights estimate exp(σ∘q · σ∘k)."""
-
     kernel = staticmethod(kernels.gaussian_kernel)
+    of_difference = True
 
-    def features(self, y, directions, padding, unnormalized):
-        phi = feature_maps.gaussian(y, directions.w, padding)
-        return phi, half_squared_norm(y) if unnormalized else None
+    def features(self, y, directions):
+        return feature_maps.gaussian(y, directions.w), None
 
 
 class Cosine(FeatureMap):
-    """Unnormalized: as `Gaussian`."""
-
     kernel = staticmethod(kernels.gaussian_kernel)
+    of_difference = True
     phases = True
 
-    def features(self, y, directions, padding, unnormalized):
-        phi = _blank(feature_maps.cosine(y, *directions), padding)
-        return phi, half_squared_norm(y) if unnormalized else None
+    def features(self, y, directions):
+        return feature_maps.cosine(y, *directions), None
 
 
 class Arccos(FeatureMap):
@@ -118,16 +112,16 @@ class Arccos(FeatureMap):
 
     kernel = staticmethod(kernels.arccos_kernel)
 
-    def phi(self, y, directions):
-        return feature_maps.arccos(y, directions.w)
+    def features(self, y, directions):
+        return feature_maps.arccos(y, directions.w), None
 
 
 class Elu(FeatureMap):
     source = None
     unit_length = False
 
-    def phi(self, y, directions):
-        return feature_maps.elu(y)
+    def features(self, y, directions):
+        return feature_maps.elu(y), None
 
 
 class Positive(FeatureMap):
@@ -135,23 +129,13 @@ class Positive(FeatureMap):
     lengths ‖σ∘k‖ of about 15 on what is left of them can be too small for float32, and outputs then tend to 0.
     """
 
+    kernel = staticmethod(kernels.log_exponential_kernel)
     exponential = True
 
-    @staticmethod
-    def kernel(query, key):
-        return query @ key.transpose(-1, -2)
-
-    def features(self, y, directions, padding, unnormalized):
+    def features(self, y, directions):
         exponents = feature_maps.positive_exponents(y, directions.w)
         log_factor = exponents.detach().amax(-1)
-        phi = (exponents - log_factor.unsqueeze(-1)).exp() * exponents.size(-1) ** -0.5
-        return _blank(phi, padding), log_factor
-
-    def point(self, y, log_factor, role):
-        """Such that the product of two points is the logarithm of what phi(q)·phi(k) estimates."""
-        ones = torch.ones_like(log_factor)
-        further = (ones, -log_factor) if role == "query" else (-log_factor, ones)
-        return torch.cat([y, torch.stack(further, dim=-1)], dim=-1)
+        return (exponents - log_factor.unsqueeze(-1)).exp() * exponents.size(-1) ** -0.5, log_factor
 
 
 class Learned(FeatureMap):
@@ -159,8 +143,15 @@ class Learned(FeatureMap):
 
     source = "parameters"
 
-    def phi(self, y, directions):
-        return feature_maps.learned(y, *directions)
+    def features(self, y, directions):
+        return feature_maps.learned(y, *directions), None
+
+
+def _with_factor(y: Tensor, log_factor: Tensor, role: str) -> Tensor:
+    """Points (B, H, T, d + 2): the product of a query's and a key's is y_q·y_k without the factors of both."""
+    ones = torch.ones_like(log_factor)
+    further = (ones, -log_factor) if role == "query" else (-log_factor, ones)
+    return torch.cat([y, torch.stack(further, dim=-1)], dim=-1)
 
 
 def _scaled(x: Tensor, sigma: Tensor) -> Tensor:
@@ -201,10 +192,6 @@ class _UnitLengthScaled(torch.autograd.Function):
         along = feature_maps.project(of_sigma, sigma).masked_fill(norm < SMALLEST_NORM, 0.0)
         of_x = of_unit.addcmul_(unit, along, value=-1).div_(norm.clamp_min(SMALLEST_NORM))
         return of_x, of_sigma.sum((0, 2))
-
-
-def _blank(phi: Tensor, padding: Optional[Tensor]) -> Tensor:
-    return phi if padding is None else phi.masked_fill(padding.unsqueeze(-1), 0.0)
 
 
 FEATURE_MAPS = {

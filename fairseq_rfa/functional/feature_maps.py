@@ -14,7 +14,7 @@ from torch import Tensor
 from .kernels import half_squared_norm
 
 
-def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
+def gaussian(x: Tensor, w: Tensor) -> Tensor:
     """Random Fourier features of the Gaussian kernel (eq. 2).
 
     φ(x) = D^-1/2 [sin(w_1·x), …, sin(w_D·x), cos(w_1·x), …, cos(w_D·x)]
@@ -25,15 +25,11 @@ def gaussian(x: Tensor, w: Tensor, padding: Optional[Tensor] = None) -> Tensor:
     Args:
         x: (…, T, d)
         w: (…, D, d)
-        padding: bool, broadcast to (…, T); True gives a vector of zeros where x is finite.
 
     Returns:
         (…, T, F) with F = 2D.
     """
-    scale = w.size(-2) ** -0.5
-    if padding is not None:
-        scale = x.new_tensor(scale).where(~padding, 0.0).unsqueeze(-1)
-    angles = project(x, w)
+    angles, scale = project(x, w), w.size(-2) ** -0.5
     if torch.is_grad_enabled() and angles.requires_grad:
         return _SineAndCosine.apply(angles, scale)
     return _sine_and_cosine(angles, scale)

@@ -24,7 +24,12 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
 
 def exponential_kernel(x: Tensor, y: Tensor) -> Tensor:
     """exp(x·y), softmax's own kernel, estimated by `positive`."""
-    return (x @ y.transpose(-1, -2)).exp()
+    return log_exponential_kernel(x, y).exp()
+
+
+def log_exponential_kernel(x: Tensor, y: Tensor) -> Tensor:
+    """x·y, the logarithm of `exponential_kernel`, which is too large for a number where x and y are long."""
+    return x @ y.transpose(-1, -2)
 
 
 def arccos_kernel(x: Tensor, y: Tensor) -> Tensor:
@@ -39,11 +44,12 @@ class _OfAngle(torch.autograd.Function):
 
     @staticmethod
     def forward(context, cosine):
-        cosine = cosine.clamp(-1, 1)
+        # The input itself: what is made here would be a constant for the derivatives of `backward`.
         context.save_for_backward(cosine)
+        cosine = cosine.clamp(-1, 1)
         return (1 - cosine.square()).sqrt() + (math.pi - cosine.acos()) * cosine
 
     @staticmethod
     def backward(context, gradient):
         (cosine,) = context.saved_tensors
-        return gradient * (math.pi - cosine.acos())
+        return gradient * (math.pi - cosine.clamp(-1, 1).acos())

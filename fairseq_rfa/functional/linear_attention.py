@@ -10,7 +10,6 @@ read. Sums, denominators, gates and states are float32 (float64 for float64 inpu
 
 from typing import NamedTuple, Optional, Tuple
 
-import torch
 from torch import Tensor
 
 from .definition import (
@@ -22,7 +21,7 @@ from .definition import (
     reference_cross,
 )
 from .precision import full_precision, wide
-from .recurrence import LOWEST, chunked, log_kept_between, recurrence, sums_between_chunks
+from .recurrence import chunked, log_kept_between, recurrence, sums_between_chunks
 
 __all__ = [
     "DENOMINATOR_FLOOR",
@@ -31,12 +30,10 @@ __all__ = [
     "causal",
     "cross",
     "cross_weights",
-    "empty_state",
     "normalize",
     "read",
     "reference_causal",
     "reference_cross",
-    "step",
     "summarize",
     "with_factors",
 ]
@@ -124,37 +121,6 @@ def causal(
 
 
 @full_precision
-def step(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    state: State,
-    gate_logits: Optional[Tensor] = None,
-    floor: float = DENOMINATOR_FLOOR,
-    log_factor: Optional[Tensor] = None,
-) -> Tuple[Tensor, State]:
-    """Causal attention of one position, N = 1: constant time and memory.
-
-    Where no gradient is recorded the tensors of `state` are updated in place.
-    """
-    key, value = wide(phi_k).squeeze(2), wide(v).squeeze(2)
-    log_scale = None if log_factor is None else state.log_scale
-    flow = recurrence(wide(gate_logits), wide(log_factor), None, log_scale)
-    kv, ksum = state.kv, state.ksum
-    if torch.is_grad_enabled():
-        kv, ksum = kv.clone(), ksum.clone()
-    if flow is not None:
-        keep = flow.log_keep.exp()
-        key = key * flow.log_add.exp()
-        kv.mul_(keep.unsqueeze(-1))
-        ksum.mul_(keep)
-    kv.addcmul_(key.unsqueeze(-1), value.unsqueeze(-2))
-    ksum.add_(key)
-    state = State(kv, ksum) if log_factor is None else ScaledState(kv, ksum, flow.log_scale)
-    return read(phi_q, state, floor).to(v.dtype), state
-
-
-@full_precision
 def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> State:
     """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
     phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
@@ -210,11 +176,3 @@ def with_factors(phi_k: Tensor, log_factor: Tensor) -> Tensor:
     """phi_k (B, H, M, F) times exp(log_factor) (B, H, M), relative to the greatest factor of each row."""
     log_factor = log_factor - log_factor.amax(-1, keepdim=True)
     return phi_k * log_factor.exp().unsqueeze(-1)
-
-
-def empty_state(phi_k: Tensor, v: Tensor, log_factor: Optional[Tensor] = None) -> State:
-    """The state before the first position; a ScaledState with factors."""
-    state = summarize(phi_k[:, :, :0], v[:, :, :0])
-    if log_factor is None:
-        return state
-    return ScaledState(*state, torch.full_like(wide(log_factor)[:, :, 0], LOWEST))

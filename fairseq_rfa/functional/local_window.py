@@ -4,7 +4,7 @@ Letters are those of `linear_attention`; W is the number of newest keys, the cur
 without padding. With factors (`Encoded.log_factor`) the sums are divided as in `recurrence`.
 """
 
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -23,52 +23,10 @@ from .recurrence import (
     recurrence,
     sums_between_chunks,
 )
+from .window_state import Keys, WindowState, empty_state, lengthened, state_after, take
 
 SMALLEST_LOG = -60.0
 """exp of its negative is far from the end of float32, and so are gradients that hold it."""
-
-
-class Keys(NamedTuple):
-    """Keys and values in the order of their positions."""
-
-    phi: Tensor
-    """(B, H, T, F)"""
-    point: Tensor
-    """(B, H, T, p)"""
-    v: Tensor
-    """(B, H, T, d)"""
-    log_weight: Tensor
-    """Logarithm of what each counts for, (B, H, T)"""
-
-
-class WindowState(NamedTuple):
-    """A state of fixed size: the sums over older keys, and the W newest keys."""
-
-    kv: Tensor
-    """S of the older keys, (B, H, F, d)"""
-    ksum: Tensor
-    """z of the older keys, (B, H, F)"""
-    log_scale: Tensor
-    """(B, H), the greatest logarithm of a factor so far; 0 without factors"""
-    phi: Tensor
-    point: Tensor
-    v: Tensor
-    log_weight: Tensor
-
-
-def empty_state(key: Encoded, v: Tensor, window: int) -> WindowState:
-    """The state before the first position."""
-    batch, heads, _, features = key.phi.shape
-    phi = wide(key.phi).new_zeros(batch, heads, window, features)
-    return WindowState(
-        kv=phi.new_zeros(batch, heads, features, v.size(-1)),
-        ksum=phi.new_zeros(batch, heads, features),
-        log_scale=phi.new_full((batch, heads), 0.0 if key.log_factor is None else LOWEST),
-        phi=phi,
-        point=phi.new_zeros(batch, heads, window, key.point.size(-1)),
-        v=phi.new_zeros(batch, heads, window, v.size(-1)),
-        log_weight=phi.new_full((batch, heads, window), LOWEST),
-    )
 
 
 @full_precision
@@ -84,30 +42,31 @@ def causal(
     state: Optional[WindowState] = None,
     chunk_size: int = 64,
     floor: float = DENOMINATOR_FLOOR,
+    need_state: bool = True,
     observe: Observe = None,
-) -> Tuple[Tensor, WindowState]:
+) -> Tuple[Tensor, Optional[WindowState]]:
     """out_t = Σ_s w_ts v_s / max(Σ_s w_ts, floor) of N positions that follow those of `state`.
 
     w_ts is the kernel of the points of query t and key s if s is one of the W newest keys up to t, and
     phi(q_t)·phi(k_s) if it is older, each times what the gates leave of s and its factor. Time and memory are linear
-    in N, without a loop over positions or chunks.
+    in N and in W, or in N where W is greater, without a loop over positions or chunks.
 
     Args:
         query, key: encoded with points; padding in `key` is blank.
         kernel: takes points; the logarithm of the kernel if exponential.
         window: W, at least 1.
         exponential: weights of any size, which are divided by the greatest of each query.
+        need_state: False saves the work of the state after the last position.
         observe: told of the floor, at padding as well.
 
     Returns:
-        out (B, H, N, d) and the state after the last position.
+        out (B, H, N, d), and the state after the last position or None.
     """
-    dtype, length = v.dtype, v.size(2)
-    state = state or empty_state(key, v, window)
-    has_factors = key.log_factor is not None
-    flow = recurrence(
-        wide(gate_logits), wide(key.log_factor), padding, state.log_scale if has_factors else None
-    )
+    dtype, length, wanted = v.dtype, v.size(2), window
+    if state is None:
+        window = max(1, min(window, length))  # There are no more keys than these.
+        state = empty_state(key, v, window)
+    flow = recurrence(wide(gate_logits), wide(key.log_factor), padding, state.log_scale)
     if flow is None:
         nothing = wide(v).new_zeros(v.shape[:3])
         flow = Recurrence(nothing, nothing, None)
@@ -121,10 +80,10 @@ def causal(
     log_keep, places = flow.log_keep, None
     if padding is not None:
         order = padding.int().argsort(dim=1, stable=True)
-        phi_q, point_q, log_keep = (_take(x, order) for x in (phi_q, point_q, log_keep))
-        keys = Keys(*(_take(x, order) for x in keys))
+        phi_q, point_q, log_keep = (take(x, order) for x in (phi_q, point_q, log_keep))
+        keys = Keys(*(take(x, order) for x in keys))
         places = order.argsort(dim=1)
-    keys = Keys(*(torch.cat(pair, dim=2) for pair in zip(_window_of(state), keys)))
+    keys = Keys(*(torch.cat(pair, dim=2) for pair in zip(state.keys(), keys)))
     log_keep = F.pad(log_keep, (window, 0))
 
     num_chunks = max(1, -(-length // chunk_size))
@@ -134,18 +93,18 @@ def causal(
 
     def in_place(x):
         x = x.flatten(2, 3)[:, :, :length]
-        return x if places is None else _take(x, places)
+        return x if places is None else take(x, places)
 
     if greatest is not None:
         floor = in_place(floor * (-greatest).exp())
     out = normalize(in_place(numerator), in_place(denominator), floor, observe)
+    if not need_state:
+        return out.to(dtype), None
     num_new = v.new_full((v.size(0),), length, dtype=torch.long)
     if padding is not None:
         num_new = (~padding).sum(1)
-    after = _state_after(keys, log_keep, state, num_new, window)
-    if has_factors:
-        after = after._replace(log_scale=flow.log_scale)
-    return out.to(dtype), after
+    after = state_after(keys, log_keep, state, num_new, window)
+    return out.to(dtype), lengthened(after._replace(log_scale=flow.log_scale), wanted - window)
 
 
 def _older_and_newest(
@@ -184,11 +143,16 @@ def _older_and_newest(
     kv, ksum = sums_between_chunks(
         older(keys.phi * add), older(keys.v), older(log_keep), (state.kv, state.ksum)
     )
-    kept = met(log_keep).cumsum(-1)[..., window:].exp().unsqueeze(-1)
+    before, within = met(log_keep).split([window, chunk_length], dim=-1)
+    kept_within = within.cumsum(-1).unsqueeze(-1)
+    kept = (before.sum(-1)[..., None, None] + kept_within).exp()
     numerator = (phi_q @ kv[:, :, :-1]) * kept
     denominator = (phi_q @ ksum[:, :, :-1].unsqueeze(-1) * kept).squeeze(-1)
 
-    log_weight = log_kept_between(met(log_keep))[..., window:, :]
+    # What is left at each query of the keys before the chunk, and of those in it.
+    log_weight = torch.cat(
+        [log_kept_to_end(before).unsqueeze(-2) + kept_within, log_kept_between(within)], dim=-1
+    )
     log_weight = log_weight + met(keys.log_weight).unsqueeze(-2)
     t = torch.arange(chunk_length, device=log_keep.device).unsqueeze(-1)
     newest = torch.arange(window + chunk_length, device=log_keep.device) > t
@@ -197,42 +161,38 @@ def _older_and_newest(
     numerator = numerator + estimate @ met(keys.v)
     denominator = denominator + estimate.sum(-1)
 
-    exact, greatest = kernel(point_q, met(keys.point)), None
-    if exponential:
-        exact = (exact + log_weight).masked_fill(~newest, float("-inf"))
-        greatest = torch.maximum(exact.amax(-1), denominator.log()).clamp(min=SMALLEST_LOG).detach()
-        exact = (exact - greatest.unsqueeze(-1)).exp()
-        numerator = numerator * (-greatest).exp().unsqueeze(-1)
-        denominator = denominator * (-greatest).exp()
-    else:
-        exact = (exact * log_weight.exp()).masked_fill(~newest, 0.0)
-    return numerator + exact @ met(keys.v), denominator + exact.sum(-1), greatest
+    exact = kernel(point_q, met(keys.point))
+    return add_exact(numerator, denominator, exact, log_weight, met(keys.v), exponential, hidden=~newest)
 
 
-def _state_after(
-    keys: Keys, log_keep: Tensor, state: WindowState, num_new: Tensor, window: int
-) -> WindowState:
-    """keys hold the W of the state and then N new ones, of which the first num_new (B,) are not padding."""
-    length = log_keep.size(2) - window
-    keys = keys._replace(log_weight=keys.log_weight + log_kept_to_end(log_keep))
-    leaving = torch.arange(length, device=num_new.device) < num_new.unsqueeze(-1)
-    weight = keys.log_weight[:, :, :length].exp() * leaving.unsqueeze(1)
-    phi = keys.phi[:, :, :length] * weight.unsqueeze(-1)
-    kept = log_keep.sum(-1).exp().unsqueeze(-1)
-    rows = num_new.unsqueeze(-1) + torch.arange(window, device=num_new.device)
-    return WindowState(
-        state.kv * kept.unsqueeze(-1) + phi.transpose(-1, -2) @ keys.v[:, :, :length],
-        state.ksum * kept + phi.sum(2),
-        state.log_scale,
-        *(_take(x, rows) for x in keys),
-    )
+def add_exact(
+    numerator: Tensor,
+    denominator: Tensor,
+    exact: Tensor,
+    log_weight: Tensor,
+    v: Tensor,
+    exponential: bool,
+    hidden: Optional[Tensor] = None,
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """Numerator (…, N, d) and denominator (…, N) of older keys, and those of keys that meet the exact kernel.
 
+    Args:
+        exact: the kernel of each query and key, (…, N, M); its logarithm if exponential.
+        log_weight: the logarithm of what each key counts for, broadcast to (…, N, M).
+        v: (…, M, d)
+        hidden: True for what a query does not see, (…, N, M).
 
-def _window_of(state: WindowState) -> Keys:
-    return Keys(state.phi, state.point, state.v, state.log_weight)
-
-
-def _take(x: Tensor, positions: Tensor) -> Tensor:
-    """x (B, H, T, …) at positions (B, P) → (B, H, P, …)"""
-    positions = positions[(slice(None), None, slice(None)) + (None,) * (x.dim() - 3)]
-    return x.gather(2, positions.expand(*x.shape[:2], -1, *x.shape[3:]))
+    Returns:
+        both sums, and if exponential the logarithm of what both are divided by, (…, N).
+    """
+    if not exponential:
+        exact = exact * log_weight.exp()
+        exact = exact if hidden is None else exact.masked_fill(hidden, 0.0)
+        return numerator + exact @ v, denominator + exact.sum(-1), None
+    exact = exact + log_weight
+    exact = exact if hidden is None else exact.masked_fill(hidden, float("-inf"))
+    greatest = torch.maximum(exact.amax(-1), denominator.log()).clamp(min=SMALLEST_LOG).detach()
+    exact = (exact - greatest.unsqueeze(-1)).exp()
+    numerator = numerator * (-greatest).exp().unsqueeze(-1)
+    denominator = denominator * (-greatest).exp()
+    return numerator + exact @ v, denominator + exact.sum(-1), greatest

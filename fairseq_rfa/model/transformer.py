@@ -12,7 +12,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf
 
 from ..attention import CrossRFA
-from ..attention.order import is_identity
+from ..attention.order import is_identity, rows_of
 from ..attention.packed_linear import pack_layers
 from ..compat import rebuild_batches_each_epoch
 from ..functional.encoding import FEATURE_MAPS
@@ -107,7 +107,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
     def reorder_incremental_state_scripting(self, incremental_state, new_order):
         """Once, before all layers: nothing moves where each hypothesis is its own parent."""
         state = self.layers[0].self_attn._get_input_buffer(incremental_state)
-        if state and is_identity(new_order, next(iter(state.values())).size(0)):
+        if state and is_identity(new_order, rows_of(state)):
             return
         super().reorder_incremental_state_scripting(incremental_state, new_order)
 

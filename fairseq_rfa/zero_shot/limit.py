@@ -38,7 +38,7 @@ class ExactAttention(nn.Module):
             hidden = hidden | padding[:, None, None, :]
         weights = self._weights(encoded_q, encoded_k, hidden)
         out = linear_attention.normalize(weights @ v, weights.sum(-1), attention.floor)
-        return attention.join_heads(out), None
+        return attention.join_heads(out, dtype=query.dtype), None
 
     def _get_input_buffer(self, incremental_state):
         return {}

@@ -1,10 +1,23 @@
 """The state of causal attention in long searches: positions enter the sums, hypotheses change their parents."""
 
+import copy
+import pickle
+from contextlib import nullcontext
+
 import pytest
 import torch
 
+from fairseq_rfa.attention import CausalRFA
 from fairseq_rfa.attention.decoding_state import ROOM, ROOM_BESIDE_SUMS
-from helpers import largest_difference, make_causal, random_generator, random_tensor, state_of
+from helpers import (
+    largest_difference,
+    make_causal,
+    make_cross,
+    make_pool,
+    random_generator,
+    random_tensor,
+    state_of,
+)
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 DOUBLE = 1e-10  # float64: rounding of a few hundred products
@@ -71,3 +84,77 @@ def test_size_is_fixed_from_the_first_step_on(make):
         state = state_of(module, incremental_state)
         sizes.add(tuple(x.untyped_storage().nbytes() for x in state.values()))
     assert len(sizes) == 1
+
+
+each_state = pytest.mark.parametrize(
+    "make",
+    [
+        make_causal,
+        lambda: make_causal(gate=True, feature_map="positive"),
+        lambda: make_causal(gate=True, local_window=3),
+        lambda: make_causal(feature_map="positive", local_window=ROOM + 9),
+        make_cross,
+    ],
+    ids=["plain", "gate and factors", "window", "long window", "cross"],
+)
+
+
+def _continued(module, incremental_state, seeds):
+    key = random_tensor(5, 4, 24)
+    return torch.cat(
+        [module(random_tensor(1, 4, 32, seed=seed), key, key, None, incremental_state)[0] for seed in seeds]
+    )
+
+
+@each_state
+@pytest.mark.parametrize("before", [1, ROOM + 2])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda state: pickle.loads(pickle.dumps(state))])
+def test_a_copy_is_a_search_of_its_own(make, before, copied):
+    module, incremental_state = make(), {}
+    _continued(module, incremental_state, range(before))
+    branch = copied(incremental_state)
+    expected = _continued(module, incremental_state, range(100, 120))
+    module.reorder_incremental_state(incremental_state, torch.tensor([3, 3, 0, 0]))
+    _continued(module, incremental_state, range(200, 203))
+    assert torch.equal(_continued(module, branch, range(100, 120)), expected)
+
+
+def test_copies_with_large_packed_layers():
+    module = CausalRFA(512, 8, make_pool(16, 64), 0, gate=True).eval()
+    incremental_state = {}
+    x = random_tensor(3, 2, 512, dtype=torch.float32)
+    module(x[:1], incremental_state=incremental_state)
+    assert state_of(module, incremental_state).projection.packed is not None
+    for branch in (copy.deepcopy(incremental_state), pickle.loads(pickle.dumps(incremental_state))):
+        state = copy.deepcopy(incremental_state)
+        for t in (1, 2):
+            out, _ = module(x[t : t + 1], incremental_state=branch)
+            assert torch.equal(out, module(x[t : t + 1], incremental_state=state)[0])
+
+
+@each_state
+def test_a_branch_that_would_share_its_tensors_is_refused(make):
+    module, incremental_state = make(), {}
+    _continued(module, incremental_state, range(3))
+    shallow = {key: dict(value) for key, value in incremental_state.items()}
+    cloned = {key: {name: x.clone() for name, x in value.items()} for key, value in incremental_state.items()}
+    for branch in (shallow, cloned):
+        with pytest.raises(TypeError, match=r"copy\.deepcopy\(incremental_state\)"):
+            _continued(module, branch, [7])
+        with pytest.raises(TypeError, match=r"copy\.deepcopy\(incremental_state\)"):
+            module.reorder_incremental_state(branch, torch.tensor([0, 0, 1, 1]))
+
+
+@each_state
+@pytest.mark.parametrize("modes", [(True, False), (False, True), (True, False, True, False)])
+def test_a_search_goes_on_in_inference_mode_or_out_of_it(make, modes):
+    module, expected_state, incremental_state = make(), {}, {}
+    order = torch.tensor([1, 1, 3, 0])
+    for part, inference in enumerate(modes):
+        seeds = range(10 * part, 10 * part + 4)
+        expected = _continued(module, expected_state, seeds)
+        module.reorder_incremental_state(expected_state, order)
+        with torch.inference_mode() if inference else nullcontext():
+            assert torch.equal(_continued(module, incremental_state, seeds), expected)
+            module.reorder_incremental_state(incremental_state, order)
+            module.reorder_incremental_state(incremental_state, torch.arange(4))

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_rfa.functional.encoding import SMALLEST_NORM, _unit_length_scaled
+from fairseq_rfa.functional.encoding import FEATURE_MAPS, SMALLEST_NORM, Directions, _unit_length_scaled
+from fairseq_rfa.functional.recurrence import LOWEST
 from helpers import largest_difference, random_tensor
 
 
@@ -43,3 +44,32 @@ def test_nothing_is_kept_without_gradients():
     x, sigma = vectors()
     with torch.no_grad():
         assert torch.equal(_unit_length_scaled(x, sigma), F.normalize(x, dim=-1, eps=SMALLEST_NORM) * sigma[:, None])
+
+
+@pytest.mark.parametrize("unnormalized", [False, True])
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_padding_gives_zeros_and_no_gradients(name, unnormalized):
+    feature_map = FEATURE_MAPS[name]
+    x, sigma = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=3)
+    w = random_tensor(3, 5 if name == "elu" else 4, 5, seed=2)
+    directions = Directions(w, random_tensor(3, 4, seed=4) if name in ("cosine", "learned") else None)
+    padding = torch.zeros(2, 1, 7, dtype=torch.bool)
+    padding[1, :, 2:5] = True
+
+    def encode(x, sigma, w, padding=padding):
+        return feature_map.encode(x, sigma, directions._replace(w=w), padding, unnormalized)
+
+    inputs = [tensor.requires_grad_() for tensor in (x, sigma, w)]
+    encoded, whole = encode(*inputs), encode(*inputs, padding=None)
+    kept = ~padding
+    torch.testing.assert_close(encoded.phi, whole.phi * kept.unsqueeze(-1), rtol=0, atol=1e-12)
+    if whole.log_factor is not None:
+        assert torch.equal(encoded.log_factor, whole.log_factor.masked_fill(~kept, LOWEST))
+    (of_x,) = torch.autograd.grad(encoded.phi.sum(), x)
+    assert of_x[0].any() and not of_x[1, :, 2:5].any()
+
+    def features(*inputs):
+        phi, log_factor, _ = encode(*inputs)
+        return phi if log_factor is None else phi * log_factor.exp().unsqueeze(-1)
+
+    assert torch.autograd.gradcheck(features, inputs, fast_mode=True)

@@ -133,19 +133,6 @@ def test_length_of_a_feature_vector_is_one():
     )
 
 
-def test_padding_gives_zeros_and_no_gradients():
-    x = random_tensor(2, 3, 7, 5).requires_grad_()
-    w = random_tensor(3, 4, 5, seed=2).requires_grad_()
-    padding = torch.zeros(2, 1, 7, dtype=torch.bool)
-    padding[1, :, 2:5] = True
-    features = gaussian(x, w, padding)
-    kept = ~padding.unsqueeze(-1)
-    torch.testing.assert_close(features, gaussian(x, w) * kept, rtol=0, atol=1e-12)
-    assert gradcheck(gaussian, (x, w, padding), fast_mode=True)
-    features.sum().backward()
-    assert not x.grad[1, :, 2:5].any()
-
-
 @each_map
 def test_inputs_are_left_alone(name):
     inputs = inputs_of(name, (2, 3, 7, 5), (3, 4, 5))

@@ -9,6 +9,7 @@ from fairseq_rfa.functional import linear_attention as rfa
 from helpers import (
     PADDINGS,
     attention_inputs,
+    decode,
     defined_causal,
     defined_cross,
     defined_state,
@@ -17,7 +18,6 @@ from helpers import (
     padding_mask,
     piece,
     position,
-    zero_state,
 )
 
 # What the acceptance list asks for: rounding stays orders of magnitude below.
@@ -56,11 +56,15 @@ def _causal(**options):
     return rfa.causal(**options)[0]
 
 
-def _step_by_step(state=None, **inputs):
-    state = zero_state(inputs["phi_k"], inputs["v"]) if state is None else state
+def _step_by_step(**inputs):
+    return decode(**inputs)[0]
+
+
+def _one_by_one(state=None, **inputs):
+    """As where gradients are recorded: one call for each position."""
     outputs = []
     for t in range(inputs["v"].size(2)):
-        out, state = rfa.step(**position(inputs, t), state=state)
+        out, state = rfa.causal(**position(inputs, t), state=state)
         outputs.append(out)
     return torch.cat(outputs, dim=2)
 
@@ -138,7 +142,7 @@ def test_split_and_resumed(ends, chunk_size, gate, kind):
 def test_causal_then_step_by_step(gate):
     inputs = attention_inputs(80, gate=gate)
     out, state = rfa.causal(**piece(inputs, 0, 70))
-    rest = _step_by_step(state=state, **piece(inputs, 70, 80))
+    rest = _step_by_step(totals=state, **piece(inputs, 70, 80))
     assert largest_difference(torch.cat([out, rest], dim=2), defined_causal(**inputs)) < DOUBLE
 
 
@@ -147,7 +151,7 @@ def test_a_state_that_was_handed_in_is_left_alone_by_causal():
     _, state = rfa.causal(**piece(inputs, 0, 10))
     before = [x.clone() for x in state]
     _, after = rfa.causal(**piece(inputs, 10, 20), state=state)
-    rfa.step(**position(inputs, 0), state=after)
+    decode(**position(inputs, 0), totals=after)
     assert all(torch.equal(x, y) for x, y in zip(state, before))
 
 
@@ -204,10 +208,10 @@ def test_gradients_through_the_state(gate, middle):
     def in_pieces(**inputs):
         first, state = rfa.causal(**piece(inputs, 0, middle))
         second, state = rfa.causal(**piece(inputs, middle, 68), state=state)
-        third = _step_by_step(state=state, **piece(inputs, 68, 70))
+        third = _one_by_one(state=state, **piece(inputs, 68, 70))
         return torch.cat([first, second, third], dim=2)
 
-    for function in (in_pieces, _step_by_step):
+    for function in (in_pieces, _one_by_one):
         _assert_same_gradients(gradients(function, inputs), _causal_gradients(70, gate))
 
 
@@ -223,18 +227,6 @@ def test_gradients_of_cross(length, source_length, kind):
     expected = gradients(defined_cross, inputs, padding=padding)
     for function in (rfa.cross, through_state, rfa.reference_cross):
         _assert_same_gradients(gradients(function, inputs, padding=padding), expected)
-
-
-@with_and_without_gate
-def test_step_updates_in_place_only_without_gradients(gate):
-    inputs = attention_inputs(1, gate=gate)
-    state = zero_state(inputs["phi_k"], inputs["v"])
-    _, after = rfa.step(**inputs, state=state)
-    assert not state.kv.any() and not state.ksum.any()
-    with torch.no_grad():
-        _, updated = rfa.step(**inputs, state=state)
-    assert updated.kv is state.kv and updated.ksum is state.ksum
-    _assert_same_state(updated, after, DOUBLE)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from fairseq_rfa.attention import CausalRFA
 from fairseq_rfa.functional import linear_attention as rfa
 from helpers import (
     attention_inputs,
+    decode,
     defined_causal,
     defined_cross,
     largest_difference,
@@ -13,7 +15,6 @@ from helpers import (
     padding_mask,
     piece,
     position,
-    zero_state,
 )
 
 with_and_without_gate = pytest.mark.parametrize("gate", [False, True], ids=["plain", "gate"])
@@ -26,14 +27,6 @@ def _causal(**options):
 
 def _through_state(phi_q, phi_k, v, padding=None, floor=rfa.DENOMINATOR_FLOOR):
     return rfa.read(phi_q, rfa.summarize(phi_k, v, padding), floor)
-
-
-def _step_by_step(floor, **inputs):
-    state, outputs = zero_state(inputs["phi_k"], inputs["v"]), []
-    for t in range(inputs["v"].size(2)):
-        out, state = rfa.step(**position(inputs, t), state=state, floor=floor)
-        outputs.append(out)
-    return torch.cat(outputs, dim=2)
 
 
 def _in_two_pieces(floor, **inputs):
@@ -150,7 +143,8 @@ def _assert_bounded(out, expected, inputs, floor):
 def test_small_and_negative_denominators_of_causal(denominator, floor, gate):
     inputs = _inputs_with_denominator(denominator, gate)
     expected = defined_causal(**inputs, floor=floor)
-    for function in (*CAUSAL_PATHS, _step_by_step, _in_two_pieces):
+    _assert_bounded(decode(**inputs, floor=floor)[0], expected, inputs, floor)
+    for function in (*CAUSAL_PATHS, _in_two_pieces):
         values = leaves(inputs)
         out = function(**values, floor=floor)
         _assert_bounded(out, expected, inputs, floor)
@@ -180,7 +174,7 @@ def test_every_path_has_the_same_floor_by_default():
     last, first_eight = position(inputs, 8), piece(inputs, 0, 8)
     outputs = [function(**inputs)[:, :, -1:] for function in CAUSAL_PATHS]
     _, state = rfa.causal(**first_eight)
-    outputs.append(rfa.step(**last, state=state)[0])
+    outputs.append(decode(**last, totals=state, floor=CausalRFA(8, 2, None, 0, "elu").floor)[0])
     keys = {**inputs, "phi_q": last["phi_q"]}
     outputs += [function(**keys) for function in CROSS_PATHS]
     weights = rfa.cross_weights(keys["phi_q"], keys["phi_k"])

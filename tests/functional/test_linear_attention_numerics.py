@@ -6,11 +6,11 @@ import torch
 from fairseq_rfa.functional import linear_attention as rfa
 from helpers import (
     attention_inputs,
+    decode,
     defined_causal,
     largest_difference,
     leaves,
     position,
-    zero_state,
 )
 
 with_and_without_gate = pytest.mark.parametrize("gate", [False, True], ids=["plain", "gate"])
@@ -19,14 +19,6 @@ each_type = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], id
 
 def _causal(**options):
     return rfa.causal(**options)[0]
-
-
-def _step_by_step(**inputs):
-    state, outputs = zero_state(inputs["phi_k"], inputs["v"]), []
-    for t in range(inputs["v"].size(2)):
-        out, state = rfa.step(**position(inputs, t), state=state)
-        outputs.append(out)
-    return torch.cat(outputs, dim=2)
 
 
 def _through_state(phi_q, phi_k, v):
@@ -73,13 +65,10 @@ def test_half_precision_of_cross(dtype):
 def test_half_precision_of_steps(dtype, gate):
     inputs = _large_inputs(300, gate, dtype)
     wide = {name: x.double() for name, x in inputs.items()}
-    state, outputs = rfa.empty_state(inputs["phi_k"], inputs["v"]), []
-    for t in range(300):
-        out, state = rfa.step(**position(inputs, t), state=state)
-        assert out.dtype == dtype and state.kv.dtype == state.ksum.dtype == torch.float32
-        outputs.append(out)
+    out, state = decode(**inputs)
+    assert out.dtype == torch.float32 and {x.dtype for x in state.values()} == {torch.float32}
     expected = _causal(**wide)
-    assert largest_difference(torch.cat(outputs, dim=2), expected) < 2 * torch.finfo(dtype).eps
+    assert largest_difference(out, expected) < 2 * torch.finfo(dtype).eps
 
 
 @with_and_without_gate
@@ -103,7 +92,7 @@ def test_sums_stay_float32_under_autocast(gate):
 def test_two_thousand_steps_stay_close_to_float64(gate):
     inputs = attention_inputs(2000, gate=gate, directions=16, width=8, batch=1, heads=1)
     single = {name: x.float() for name, x in inputs.items()}
-    steps = _step_by_step(**single)
+    steps, _ = decode(**single)
     expected = defined_causal(**inputs, floor=rfa.DENOMINATOR_FLOOR)
     assert largest_difference(steps, expected) < 2e-4
     assert largest_difference(_causal(**single), expected) < 2e-4
@@ -145,11 +134,14 @@ def test_state_does_not_grow(length, gate):
     _, state = rfa.causal(**inputs)
     states = [state, rfa.summarize(inputs["phi_k"], inputs["v"])]
     with torch.no_grad():
-        states.append(rfa.step(**position(inputs, 0), state=state)[1])
+        states.append(decode(**position(inputs, 0), totals=state)[1].totals())
     for kv, ksum in states:
         assert kv.shape == (2, 2, 8, 5) and ksum.shape == (2, 2, 8)
+    for kv, ksum in states[:2]:
         assert kv.untyped_storage().nbytes() == kv.nbytes
         assert ksum.untyped_storage().nbytes() == ksum.nbytes
+    kv, ksum = states[2]  # parts of one tensor
+    assert kv.untyped_storage().nbytes() == ksum.untyped_storage().nbytes() == kv.nbytes + ksum.nbytes
 
 
 def _saved_bytes(length, gate):

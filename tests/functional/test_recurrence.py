@@ -5,7 +5,7 @@ import torch
 
 from fairseq_rfa.functional import linear_attention as rfa
 from fairseq_rfa.functional.recurrence import LOWEST, recurrence
-from helpers import attention_inputs, largest_difference, padding_mask, piece, random_tensor, shares
+from helpers import attention_inputs, decode, largest_difference, padding_mask, piece, random_tensor, shares
 
 DOUBLE = 1e-10
 LENGTH = 21
@@ -51,11 +51,14 @@ def test_causal_with_factors_is_its_definition(spread, gate, kind, chunk_size):
 @pytest.mark.parametrize("ends", [range(1, LENGTH + 1), (5, 5, 6, 20, LENGTH), (LENGTH,)])
 def test_any_split_equals_one_call(spread, gate, ends):
     inputs, start, outputs = _inputs(spread, gate), 0, []
-    state = rfa.empty_state(inputs["phi_k"], inputs["v"], inputs["log_factor"])
+    state = None
     with torch.no_grad():
         for end in ends:
-            function = rfa.step if end - start == 1 else rfa.causal
-            out, state = function(**piece(inputs, start, end), state=state)
+            if end - start == 1:
+                out, decoding_state = decode(**piece(inputs, start, end), totals=state)
+                state = decoding_state.totals()
+            else:
+                out, state = rfa.causal(**piece(inputs, start, end), state=state)
             outputs.append(out)
             start = end
     expected, after = rfa.causal(**inputs)

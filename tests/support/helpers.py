@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from fairseq_rfa.attention import CausalRFA, CrossRFA
+from fairseq_rfa.attention.decoding_state import empty_state, state_after
+from fairseq_rfa.functional.encoding import Directions, Encoded
 from fairseq_rfa.functional.feature_maps import gaussian
 from fairseq_rfa.functional.linear_attention import State
+from fairseq_rfa.functional.precision import wide
 from fairseq_rfa.functional.random_matrices import MatrixPool
 
 PADDINGS = ("none", "left", "right", "middle", "all")
@@ -121,6 +124,27 @@ def position(inputs, t):
 
 def piece(inputs, start, end):
     return {name: x[:, :, start:end] for name, x in inputs.items()}
+
+
+@torch.no_grad()
+def decode(phi_q, phi_k, v, gate_logits=None, log_factor=None, totals=None, floor=FLOOR):
+    """Position by position through the state of a search: out in float32 or wider, and the state.
+
+    Args:
+        totals: what earlier positions left; nothing if None.
+    """
+    phi_q, phi_k, v = wide(phi_q), wide(phi_k), wide(v)
+    has_gate, outputs = gate_logits is not None, []
+    if totals is None:
+        state = empty_state(Encoded(phi_k, log_factor), v, Directions(), floor, has_gate)
+    else:
+        state = state_after(totals, Directions(), floor, has_gate)
+    for t in range(v.size(2)):
+        now = slice(t, t + 1)
+        key = Encoded(phi_k[:, :, now], None if log_factor is None else log_factor[:, :, now])
+        logits = gate_logits[:, :, now] if has_gate else None
+        outputs.append(state.advance(Encoded(phi_q[:, :, now]), key, v[:, :, now], logits))
+    return torch.cat(outputs, dim=2), state
 
 
 def leaves(inputs):

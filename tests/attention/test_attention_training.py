@@ -166,3 +166,25 @@ def test_autocast_leaves_features_and_sums_in_float32(make):
     assert largest_difference(out, expected) < 0.03
     (buffer,) = state.values()
     assert {x.dtype for x in buffer.values()} == {torch.float32}
+
+
+@each(
+    [
+        f"causal {name}{more}"
+        for name in ("gaussian unnormalized", "cosine", "arccos", "positive", "elu", "learned")
+        for more in ("", " gate", " window=2")
+        if not (more.startswith(" window") and name in ("elu", "learned"))
+    ]
+    + ["cross gaussian", "cross arccos", "cross positive"]
+)
+def test_second_derivatives(make):
+    module = make()
+    is_causal = make.func is make_causal
+    query = random_tensor(3, 1, 32).requires_grad_()
+    source = query if is_causal else random_tensor(2, 1, 24, seed=2).requires_grad_()
+    inputs = (query,) if is_causal else (query, source)
+
+    def attend(query, source=None):
+        return module(query, source, source)[0]
+
+    assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)

@@ -101,3 +101,9 @@ def test_arccos_stays_within_its_range():
     values = arccos_kernel(x, 3 * x) / 3
     assert values.isfinite().all()
     assert values.min() >= 0 and values.max() < 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("kernel", [gaussian_kernel, exponential_kernel, arccos_kernel])
+def test_second_derivatives(kernel):
+    x, y = (random_tensor(2, 3, 4, seed=seed).requires_grad_() for seed in (1, 2))
+    assert torch.autograd.gradgradcheck(kernel, (x, y))

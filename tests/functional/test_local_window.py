@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from definitions import KERNELS, directions, estimate, heads, joined, points
 from fairseq_rfa.attention import CausalRFA
@@ -172,3 +175,52 @@ def test_reference_and_fast_form_are_the_definition(gate, factors, kind):
     for actual in (reference, fast):
         actual, wanted = (x.transpose(1, 2)[kept] for x in (actual, expected))
         assert largest_difference(actual, wanted) < 1e-10
+
+
+def _operations(run):
+    """Multiplications and entries that are written."""
+    written = 0
+
+    class Written(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            nonlocal written
+            result = function(*arguments, **(options or {}))
+            written += sum(x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor))
+            return result
+
+    with FlopCounterMode(display=False) as counter, Written():
+        run()
+    return counter.get_total_flops(), written
+
+
+@pytest.mark.parametrize("decoding", [False, True])
+@each([f"causal {name} gate" for name in ("gaussian", "positive")])
+def test_a_window_costs_no_more_than_the_sentence(make, decoding):
+    x = random_tensor(20, 2, 32)
+
+    def run(window):
+        module, state = make(local_window=window), {}
+        with torch.no_grad():
+            if not decoding:
+                return module(x)
+            for t in range(20):
+                module(x[t : t + 1], incremental_state=state)
+
+    multiplied, written = _operations(lambda: run(20))
+    for window in (21, 1000):
+        more_multiplied, more_written = _operations(lambda window=window: run(window))
+        assert more_multiplied == multiplied
+        # What is only reserved: the slots of the state, at its first step.
+        reserved = (window - 20) * 2 * 4 * (2 * 16 + 2 * 8 + 8) if decoding else 0
+        assert more_written <= written + reserved
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_a_search_in_training_mode_draws_once(window, monkeypatch):
+    module, state, draws = make_causal(local_window=window).train(), {}, []
+    draw = module.pool.draw_rows
+    monkeypatch.setattr(module.pool, "draw_rows", lambda heads: draws.append(draw(heads)) or draws[-1])
+    with torch.no_grad():
+        for t in range(4):
+            module(random_tensor(1, 2, 32, seed=t), incremental_state=state)
+    assert len(draws) == 1

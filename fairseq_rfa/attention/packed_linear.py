@@ -1,8 +1,12 @@
 """Dense layers of a model that only decodes, their weights kept in the order in which oneDNN computes with them.
 
 The product of few rows with a large weight, which is most of a decoding step on a CPU, takes half the time this way.
+The weight that stands in the layer counts: whether it is still the one that was packed is asked of its entries, because
+neither its address nor its version tells of what is written through `.data`. A search asks once, at its first step.
 """
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Optional
 
 import torch
@@ -12,9 +16,21 @@ from torch import Tensor, nn
 LEAST_ENTRIES = 2**17
 """Of a weight that is packed: smaller ones gain nothing."""
 
+_search_goes_on = ContextVar("search_goes_on", default=False)
+
+
+@contextmanager
+def search(goes_on: bool):
+    """Within it, weights that were packed are taken to be those of the layers where the search goes on."""
+    token = _search_goes_on.set(goes_on)
+    try:
+        yield
+    finally:
+        _search_goes_on.reset(token)
+
 
 class PackedProduct:
-    """x Wᵀ + b as `torch.nn.functional.linear`, up to rounding.
+    """x Wᵀ + b as `torch.nn.functional.linear`, up to rounding, of a W that does not change.
 
     It is that function for more rows than E, which gain little (and oneDNN prepares itself anew for each number of
     rows), where gradients are recorded, and for a W that is small or not float32 on a CPU.
@@ -24,61 +40,58 @@ class PackedProduct:
         """weight (O, E), bias (O)"""
         self.weight = weight
         self.bias = bias
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach()) if _can_pack(weight) else None
+        self.packed = _packed(weight) if _can_pack(weight) else None
 
     def __reduce__(self):
         return PackedProduct, (self.weight, self.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (…, E) → (…, O)"""
-        few = 0 < x.numel() <= x.size(-1) ** 2
-        if self.packed is None or not few or x.dtype != torch.float32 or torch.is_grad_enabled():
+        if self.packed is None or not _gains(x):
             return F.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return _multiply(x, self.packed, self.bias)
 
 
-def _can_pack(weight: Tensor) -> bool:
-    return (
-        weight.numel() >= LEAST_ENTRIES
-        and weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+class PackedForward:
+    """In the place of the forward of a dense layer: a `PackedProduct` of the weight and the bias that it has now.
 
-
-class PackedLinear(nn.Linear):
-    """nn.Linear whose weight is packed at the first call, and again when it has changed."""
+    The layer stays an nn.Linear for everybody who asks for its type, as torch's quantisation does.
+    """
 
     def __init__(self, layer: nn.Linear):
-        """Takes over the parameters of the layer."""
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.weight, self.bias = layer.weight, layer.bias
-        self.training = layer.training
-        self.product, self.packed_weight = None, None
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight.data_ptr(), self.weight._version, self.weight.dtype
-        if weight != self.packed_weight:
-            self.product, self.packed_weight = PackedProduct(self.weight, self.bias), weight
-        return self.product(x)
+        self.layer = layer
+        self.packed: Optional[Tensor] = None
+        self.fingerprint: Optional[Tensor] = None
+        """Of the weight that was packed."""
 
     def __getstate__(self):
-        return {**super().__getstate__(), "product": None, "packed_weight": None}
+        return {"layer": self.layer, "packed": None, "fingerprint": None}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (…, E) → (…, O)"""
+        if _gains(x):
+            if self.packed is None or not _search_goes_on.get():
+                self._pack()
+            if self.packed is not None:
+                return _multiply(x, self.packed, self.layer.bias)
+        return F.linear(x, self.layer.weight, self.layer.bias)
+
+    def _pack(self) -> None:
+        """Unless the weight is the one that was packed."""
+        weight = self.layer.weight
+        if not _can_pack(weight):
+            self.packed = None
+            return
+        fingerprint = _fingerprint(weight)
+        if self.packed is None or not torch.equal(fingerprint, self.fingerprint):
+            self.packed, self.fingerprint = _packed(weight), fingerprint
 
 
 def pack_layers(model: nn.Module) -> None:
-    """Each plain dense layer of the model becomes a `PackedLinear`; for a model that is not trained any more."""
-    packed = {}
-    for module in list(model.modules()):
-        for name, layer in module.named_children():
-            if type(layer) is nn.Linear and is_plain(layer):
-                if layer not in packed:
-                    packed[layer] = PackedLinear(layer)
-                setattr(module, name, packed[layer])
+    """Each plain dense layer of the model gets a `PackedForward`; for a model that is not trained any more."""
+    for layer in model.modules():
+        if is_plain(layer) and layer.weight.numel() >= LEAST_ENTRIES:
+            layer.forward = PackedForward(layer)
 
 
 def join_layers(*layers: nn.Module) -> Optional[PackedProduct]:
@@ -92,6 +105,40 @@ def join_layers(*layers: nn.Module) -> Optional[PackedProduct]:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether nothing but the product happens when the layer is called."""
+    """Whether nothing but the product happens when the layer is called: no hook, and no forward of somebody else."""
     hooks = layer._forward_hooks or layer._forward_pre_hooks
-    return type(layer) in (nn.Linear, PackedLinear) and not hooks
+    own_forward = isinstance(vars(layer).get("forward"), (PackedForward, type(None)))
+    return type(layer) is nn.Linear and own_forward and not hooks
+
+
+def _gains(x: Tensor) -> bool:
+    few = 0 < x.numel() <= x.size(-1) ** 2
+    return few and x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def _can_pack(weight: Tensor) -> bool:
+    return (
+        weight.numel() >= LEAST_ENTRIES
+        and weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and weight.is_contiguous()
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def _packed(weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+
+
+def _multiply(x: Tensor, packed: Tensor, bias: Optional[Tensor]) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+
+
+def _fingerprint(weight: Tensor) -> Tensor:
+    """Sums of the bits of each row and of each column (O, E), which tell of any entry that changed or moved."""
+    aligned = weight.size(1) % 2 == 0 and weight.storage_offset() % 2 == 0
+    bits = weight.detach().view(torch.int64 if aligned else torch.int32)
+    return torch.cat([bits.sum(0), bits.sum(1)])

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from ..attention import CrossRFA
 from ..attention.order import is_identity, rows_of
-from ..attention.packed_linear import pack_layers
+from ..attention.packed_linear import pack_layers, search
 from ..compat import rebuild_batches_each_epoch
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.random_matrices import MatrixPool
@@ -67,6 +67,11 @@ class TransformerRFADecoder(TransformerDecoderBase):
             for place, (attention, num_directions) in places.items()
             if attention == "rfa"
         }
+
+    def forward(self, prev_output_tokens, encoder_out=None, incremental_state=None, **options):
+        # Weights that change count from the next search on.
+        with search(goes_on=bool(incremental_state)):
+            return super().forward(prev_output_tokens, encoder_out, incremental_state, **options)
 
     def buffered_future_mask(self, tensor):
         if self.cfg.causal_attention == "rfa":

@@ -87,7 +87,7 @@ def test_model_that_fairseq_prepared_for_inference_translates_the_same(model, ta
     prepared.prepare_for_inference_(Namespace(generation=Namespace(beam=5, print_alignment=False)))
     assert_same(hypotheses(prepared, task, SOURCES[:4]), hypotheses(model, task, SOURCES[:4]))
     for layer in (prepared.decoder.output_projection, prepared.decoder.layers[0].fc2):
-        assert layer.product.packed is not None
+        assert layer.forward.packed is not None
 
 
 def test_sentence_alone_is_translated_as_in_a_batch(model, task):

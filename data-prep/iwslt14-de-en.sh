@@ -25,8 +25,8 @@
 # archive is refused. A second run repeats nothing that is complete.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../recipes/common.sh"
-source "$here/archives.sh"
+source "$here/../recipes/lib/common.sh"
+source "$here/lib/archives.sh"
 
 out= from= source=de target=en checksums= merges=10000 jobs=$(getconf _NPROCESSORS_ONLN)
 url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
@@ -59,7 +59,7 @@ same_corpus iwslt14-de-en
 need_archives "$url/de-en.tgz"
 if [ ! -d "$out/raw" ]; then
     say "taking the text out of $archives/de-en.tgz"
-    write_folder "$out/raw" python "$here/iwslt14_text.py" --archive "$archives/de-en.tgz" --jobs "$jobs"
+    write_folder "$out/raw" "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
     --merges "$merges" --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"

@@ -16,8 +16,8 @@
 # repeats nothing that is complete. The data set is for research and teaching only.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../recipes/common.sh"
-source "$here/archives.sh"
+source "$here/../recipes/lib/common.sh"
+source "$here/lib/archives.sh"
 
 out= from= source=en target=de merges=4000
 url=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw

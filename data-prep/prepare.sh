@@ -29,8 +29,8 @@
 # line and unequal line counts are refused.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../recipes/common.sh"
-source "$here/archives.sh"
+source "$here/../recipes/lib/common.sh"
+source "$here/lib/archives.sh"
 
 raw= source= target= out= subword=bpe merges=4000 vocabulary_size=32000 jobs=1
 no_dash_splits= lowercase= separate_dictionaries=
@@ -84,7 +84,7 @@ for split in "${splits[@]}"; do
     for language in "$source" "$target"; do
         need_file "$raw/$split.$language" "--raw needs train, valid and test in both languages"
     done
-    python "$here/check_parallel.py" "$raw/$split.$source" "$raw/$split.$target" || exit 1
+    "${data_prep_helper[@]}" check_parallel "$raw/$split.$source" "$raw/$split.$target" || exit 1
 done
 
 mkdir -p -- "$out"/{raw,bpe}
@@ -117,7 +117,7 @@ copy() {
 
 # encode WAY OPTION… FILE…
 encode() {
-    python "$here/encode_text.py" "$1" --jobs "$jobs" "${@:2}" || exit 1
+    "${data_prep_helper[@]}" encode_text "$1" --jobs "$jobs" "${@:2}" || exit 1
 }
 
 for split in "${splits[@]}"; do
@@ -138,7 +138,7 @@ if [ "$subword" = bpe ]; then
 fi
 if [ ! -f "bpe/$model" ]; then
     say "learning $subword, $size_setting"
-    python "$here/learn_subwords.py" "$way" --size "$size" --out "$out/bpe/$model" \
+    "${data_prep_helper[@]}" learn_subwords "$way" --size "$size" --out "$out/bpe/$model" \
         "$text/train.$source" "$text/train.$target" || exit 1
 fi
 encode "$way" "$model_option" "bpe/$model" --from "$text" --to "$out/bpe" \
@@ -164,7 +164,7 @@ for split in "${splits[@]}"; do
         names+=("bpe/$split.$language" "binarized.partial/$split.$source-$target.$language")
     done
 done
-python "$here/check_binarized.py" "${names[@]}" || exit 1
+"${data_prep_helper[@]}" check_binarized "${names[@]}" || exit 1
 copy "bpe/$model" "binarized.partial/$model"
 write_file binarized.partial/preparation printf '%s\n' "$preparation"
 rm -rf binarized

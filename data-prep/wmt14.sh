@@ -33,8 +33,8 @@
 # archives is refused. A second run repeats nothing that is complete.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../recipes/common.sh"
-source "$here/archives.sh"
+source "$here/../recipes/lib/common.sh"
+source "$here/lib/archives.sh"
 
 target= out= from= subword=sentencepiece vocabulary_size=32000 merges=32000 checksums= url=
 jobs=$(getconf _NPROCESSORS_ONLN)
@@ -130,7 +130,7 @@ if [ ! -d "$out/raw" ]; then
     arguments+=(--valid "$(archive_of "${valid_and_test[0]}")" "$member")
     read -r _ _ source_member target_member <<<"${valid_and_test[1]}"
     arguments+=(--test "$(archive_of "${valid_and_test[1]}")" "$source_member" "$target_member")
-    write_folder "$out/raw" python "$here/wmt14_text.py" --source en --target "$target" \
+    write_folder "$out/raw" "${data_prep_helper[@]}" wmt14_text --source en --target "$target" \
         --jobs "$jobs" "${arguments[@]}"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source en --target "$target" --out "$out" \

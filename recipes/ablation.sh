@@ -19,11 +19,11 @@
 # The queue may be stopped at any time; the same command continues it and repeats nothing that is
 # complete. A run that fails does not stop the others and is tried again by the next start. Test
 # data are not touched. The report is ablation.json, ablation.md and ablation.png; of a queue that
-# is not finished, recipes/ablation_report.py DIR writes it.
+# is not finished, PYTHONPATH=recipes/lib python -P -m ablation.report DIR writes it.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
-source "$here/queue.sh"
+source "$here/lib/common.sh"
+source "$here/lib/queue.sh"
 
 tiny=transformer_rfa_tiny
 queue=(
@@ -113,12 +113,12 @@ train_and_score() {
         bash "$here/score.sh" --data "$data/binarized" --checkpoint "$folder/checkpoint_best.pt" \
             --reference "$reference" --subset valid --beam "$beam" --out "$folder/valid" \
             -- "${decoding[@]}" &&
-        write_file "$folder/complete" python "$here/ablation_runs.py" "$folder"
+        write_file "$folder/complete" "${recipes_helper[@]}" ablation.runs "$folder"
 }
 
 mapfile -t rows < <(print_queue "${studies[@]}")
 start_queue "${#rows[@]}"
 run_rows train_and_score "${rows[@]}"
 
-python "$here/ablation_report.py" "$out"
+"${recipes_helper[@]}" ablation.report "$out"
 fail_if_failed "${rows[@]}"

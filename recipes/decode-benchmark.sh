@@ -20,8 +20,8 @@
 # complete. By default this takes hours on one CPU core; fewer --lengths take less.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
-source "$here/environment.sh"
+source "$here/lib/common.sh"
+source "$here/lib/environment.sh"
 
 out=$root/runs/decode-benchmark lengths="32 128 256 512 1024 2048" beam="1 5" batch_size=16
 arch=transformer_rfa baseline=transformer device=cpu threads=1 repeats=3 flags=()

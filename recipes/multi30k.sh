@@ -18,7 +18,7 @@
 # are in OUT/test/score.json (test_2016_flickr) and OUT/test1/score.json (test_2017_flickr).
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
+source "$here/lib/common.sh"
 
 data= out= beam=5 training=() flags=()
 while [ $# -gt 0 ]; do

@@ -10,8 +10,8 @@
 # A second run reuses what is there.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
-source "$here/environment.sh"
+source "$here/lib/common.sh"
+source "$here/lib/environment.sh"
 
 out=$root/runs/quickstart threads=$(getconf _NPROCESSORS_ONLN)
 [ "$threads" -le 4 ] || threads=4
@@ -39,7 +39,7 @@ run=$out/run
 
 say "== corpus"
 mkdir -p -- "$data"
-python "$root/data-prep/number_phrases.py" --out "$data/raw"
+"${data_prep_helper[@]}" number_phrases --out "$data/raw"
 bash "$root/data-prep/prepare.sh" --raw "$data/raw" --source de --target en --out "$data" \
     --merges "$merges"
 

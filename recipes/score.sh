@@ -20,7 +20,7 @@
 # says that the data are in small letters, the score leaves case aside and says so.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
+source "$here/lib/common.sh"
 
 data= checkpoint= reference= subset=test beam=5 out= json= dry_run= flags=()
 while [ $# -gt 0 ]; do
@@ -76,7 +76,7 @@ generate=(
     --path "$checkpoint" --gen-subset "$subset" --beam "$beam" --nbest 1
     "${splitting[@]}" --required-batch-size-multiple 1 --no-progress-bar "${flags[@]}"
 )
-order=(python "$here/hypotheses.py" "$out/generate.txt" "$reference")
+order=("${recipes_helper[@]}" hypotheses "$out/generate.txt" "$reference")
 bleu=(
     sacrebleu "$reference" --input "$out/hypotheses.txt" --metrics bleu --width 2 --format json
     "${ignoring[@]}"
@@ -101,7 +101,7 @@ if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$
         fail "fairseq-generate stopped: $(tail -n 1 "$out/generate.log")"
     write_file "$out/hypotheses.txt" "${order[@]}" || exit 1
     write_file "$out/bleu.json" "${bleu[@]}" || fail "sacrebleu stopped; see the lines above"
-    write_file "$out/score.json" python "$here/score_report.py" --checkpoint "$checkpoint" \
+    write_file "$out/score.json" "${recipes_helper[@]}" score_report --checkpoint "$checkpoint" \
         --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
         --case "$letter_case" --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
     rm -f -- "$out/bleu.json"

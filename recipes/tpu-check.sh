@@ -17,8 +17,8 @@
 # The last line says what was found. A second run trains anew and keeps environment and data.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
-source "$here/environment.sh"
+source "$here/lib/common.sh"
+source "$here/lib/environment.sh"
 
 # torch_xla works with the torch of its own version only.
 xla_version=2.9.0
@@ -70,9 +70,9 @@ xla_constraints() {
     printf '%s\n' {torch,torchaudio,torch_xla}=="$xla_version"
 }
 
-# on_xla PROGRAM ARGUMENT…: a program of recipes/ with torch_xla.
+# on_xla MODULE ARGUMENT…: a Python helper with torch_xla.
 on_xla() {
-    (unset PYTHONHOME && PJRT_DEVICE=${device^^} "$environment/bin/python" "$here/$1" "${@:2}")
+    (unset PYTHONHOME && PATH="$environment/bin:$PATH" PJRT_DEVICE=${device^^} "${recipes_helper[@]}" "$@")
 }
 
 environment=$(absolute_path "$environment")
@@ -83,12 +83,12 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 mkdir -p -- "$out"
 
 say "== corpus"
-python "$root/data-prep/number_phrases.py" --out "$out/raw" --train 400 --valid 24 --test 20
+"${data_prep_helper[@]}" number_phrases --out "$out/raw" --train 400 --valid 24 --test 20
 bash "$root/data-prep/prepare.sh" --raw "$out/raw" --source de --target en --out "$out/data" --merges 100
 
 # train EPOCHS: trains up to that epoch and appends the counts of compilations to compilations.json.
 train() {
-    on_xla count_compilations.py "$out/compilations.json" \
+    on_xla tpu.count_compilations "$out/compilations.json" \
         "$out/data/binarized" --user-dir "$plugin" --arch transformer_rfa_tiny --tpu --num-batch-buckets 2 \
         --encoder-layers 1 --decoder-layers 2 --encoder-embed-dim 32 --decoder-embed-dim 32 \
         --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32 --share-all-embeddings \
@@ -110,4 +110,4 @@ say "== translation with $(python -c 'import torch; print("torch", torch.__versi
 fairseq-generate "$out/data/binarized" --user-dir "$plugin" --path "$out/run/checkpoint_last.pt" \
     --cpu --beam 2 --max-len-b 20 --required-batch-size-multiple 1 --num-workers 0 >"$out/generate.txt" 2>"$out/generate.log" ||
     fail "fairseq-generate could not use the checkpoint; see $out/generate.log"
-python "$here/tpu_verdict.py" "$out" || fail "the way through the TPU does not work as it should, see above"
+"${recipes_helper[@]}" tpu.verdict "$out" || fail "the way through the TPU does not work as it should, see above"

@@ -15,9 +15,9 @@
 # a greater --max-epoch or --max-update it trains on; other changes are refused.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
+source "$here/lib/common.sh"
 source "$here/hyperparameters.sh"
-source "$here/training.sh"
+source "$here/lib/training.sh"
 
 data= out= max_epoch= max_update= flags=()
 multi30k

@@ -41,13 +41,13 @@
 # folder tensorboard.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
+source "$here/lib/common.sh"
 source "$here/hyperparameters.sh"
-source "$here/training.sh"
-source "$here/devices.sh"
-source "$here/queue.sh"
-source "$here/transfer_plan.sh"
-source "$here/transfer_runs.sh"
+source "$here/lib/training.sh"
+source "$here/lib/devices.sh"
+source "$here/lib/queue.sh"
+source "$here/lib/transfer/plan.sh"
+source "$here/lib/transfer/runs.sh"
 
 data= out= preset=small softmax_checkpoint= rfa_checkpoint= imitate=() zero_shot= dry_run=
 source_updates= arm_updates= arm_lr= arm_warmup= log_interval=10 smooth=50 beam=5 seed=1 jobs=
@@ -127,5 +127,5 @@ start_queue $((${#sources[@]} + ${#arms[@]}))
 run_rows run_row "${sources[@]}"
 run_rows run_row "${arms[@]}"
 [ -z "$zero_shot" ] || study_zero_shot
-python "$here/transfer_report.py" "$out" --smooth "$smooth"
+"${recipes_helper[@]}" transfer.report "$out" --smooth "$smooth"
 fail_if_failed "${sources[@]}" "${arms[@]}"

@@ -36,8 +36,8 @@
 # be, and repeats nothing that is complete.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/common.sh"
-source "$here/experiment.sh"
+source "$here/lib/common.sh"
+source "$here/lib/experiment.sh"
 
 wmt14
 run_experiment "$@"

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent)]
+ROOT = TESTS.parent
+sys.path[:0] = [str(TESTS / "support"), str(ROOT), str(ROOT / "recipes/lib"), str(ROOT / "data-prep/lib")]
 
 from tiny_data import make_data, task_of, train_here  # noqa: E402
 

@@ -5,8 +5,8 @@
 #   tests/run.sh [arguments of pytest]
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-source "$here/../recipes/common.sh"
-source "$here/../recipes/environment.sh"
+source "$here/../recipes/lib/common.sh"
+source "$here/../recipes/lib/environment.sh"
 
 if [ "${1-}" = --help ]; then
     usage

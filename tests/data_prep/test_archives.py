@@ -3,7 +3,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections import Counter
 
@@ -12,14 +11,12 @@ import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
+import archive_text
+import check_binarized
+import clean_pairs
+import programs
 from made_archives import SEPARATORS, write_tar
 from scripts import ROOT, environment, files_below
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import archive_text  # noqa: E402
-import check_binarized  # noqa: E402
-import clean_pairs  # noqa: E402
-import programs  # noqa: E402
 
 SEGMENTS = """<srcset setid="s" srclang="any">
 <DOC docid="first" genre="news">
@@ -165,7 +162,7 @@ def test_binarized_data_that_lack_something_are_refused(binarized):
 
 def in_archives_shell(command, *arguments):
     """Run a line of shell with the functions of archives.sh."""
-    text = f'set -euo pipefail; source "$0/recipes/common.sh"; source "$0/data-prep/archives.sh"; {command}'
+    text = f'set -euo pipefail; source "$0/recipes/lib/common.sh"; source "$0/data-prep/lib/archives.sh"; {command}'
     return subprocess.run(
         ["bash", "-c", text, str(ROOT), *map(str, arguments)],
         capture_output=True,

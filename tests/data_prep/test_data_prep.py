@@ -2,17 +2,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from argparse import Namespace
 
 import pytest
 from fairseq.data import encoders
 
+import check_parallel
+import number_phrases
 from scripts import ROOT, checksums, files_below, refused, succeed, times
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import check_parallel  # noqa: E402
-import number_phrases  # noqa: E402
 
 PREPARE = "data-prep/prepare.sh"
 

@@ -1,13 +1,10 @@
 import random
-import sys
 
 import pytest
 
-from scripts import ROOT, checksums, files_below
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import german_english  # noqa: E402
-import number_phrases  # noqa: E402
+import german_english
+import number_phrases
+from scripts import checksums, files_below
 
 NUMBERS = [
     (0, "null", "zero"),

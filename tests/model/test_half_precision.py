@@ -1,18 +1,15 @@
 """fairseq's --bf16 and --fp16 on the CPU, from the training to the translation."""
 
-import sys
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
+import number_phrases
 from fairseq_rfa.functional.encoding import FEATURE_MAPS
-from scripts import ROOT, succeed
+from scripts import succeed
 from tiny_data import EVERY_SENTENCE, PLUGIN, SMALL, build, generate_here, make_batch, results
 from worker import watched_training
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import number_phrases  # noqa: E402
 
 UPDATES = 60
 # On a GPU fairseq flattens the gradients of --fp16, with a call that only a GPU answers.

@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -10,10 +9,8 @@ from pathlib import Path
 import pytest
 from test_recipes import SMALL, data  # noqa: F401 the fixture
 
+import mend_checkpoint
 from scripts import ROOT, environment, refused, run_script, succeed, times, write_executable
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import mend_checkpoint  # noqa: E402
 
 SCRIPT = "recipes/ablation.sh"
 NAMES = (

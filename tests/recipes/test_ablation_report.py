@@ -2,17 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from matplotlib import image
 
-from scripts import ROOT, succeed
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import ablation_report  # noqa: E402
-from training_log import read_training_log  # noqa: E402
+from ablation import report as ablation_report
+from scripts import run_helper, succeed
+from training_log import read_training_log
 
 BLEU = "BLEU|nrefs:1|case:mixed"
 REPORTS = ["ablation.json", "ablation.md", "ablation.png"]
@@ -70,8 +66,7 @@ def out(tmp_path):
 
 
 def write_report(out):
-    command = [sys.executable, "-W", "error", str(ROOT / "recipes/ablation_report.py"), str(out)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_helper("recipes", "ablation.report", out)
 
 
 def test_a_queue_that_is_not_finished(out):
@@ -168,7 +163,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(out, file, text, messag
 def test_an_error_ends_the_program_without_a_report(tmp_path):
     result = write_report(tmp_path)
     assert result.returncode == 1
-    assert re.fullmatch(r"ablation_report.py: cannot read '.*queue' .*\n", result.stderr)
+    assert re.fullmatch(r"ablation/report.py: cannot read '.*queue' .*\n", result.stderr)
     assert not any((tmp_path / name).exists() for name in REPORTS)
 
 

@@ -1,4 +1,4 @@
-"""recipes/environment.sh, with made-up Pythons in place of real ones: nothing is installed."""
+"""recipes/lib/environment.sh, with made-up Pythons in place of real ones: nothing is installed."""
 
 import os
 import shutil
@@ -33,12 +33,12 @@ class Machine:
         self.root = folder / "a repository"
         self.commands = folder / "commands"
         self.commands.mkdir()
-        (self.root / "recipes").mkdir(parents=True)
+        (self.root / "recipes/lib").mkdir(parents=True)
         (self.root / "fairseq_rfa").mkdir()
         for name in ("setup.py", "constraints.txt"):
             (self.root / name).write_text("first version\n")
         for name in ("common.sh", "environment.sh"):
-            shutil.copy(ROOT / "recipes" / name, self.root / "recipes" / name)
+            shutil.copy(ROOT / "recipes/lib" / name, self.root / "recipes/lib" / name)
         for name in ("bash", "cat", "dirname", "mkdir", "cp", "chmod", "mv", "rm", "sha256sum"):
             (self.commands / name).symlink_to(shutil.which(name))
 
@@ -47,7 +47,7 @@ class Machine:
 
     def activate(self, **variables):
         script = (
-            "set -euo pipefail; source recipes/common.sh; source recipes/environment.sh; "
+            "set -euo pipefail; source recipes/lib/common.sh; source recipes/lib/environment.sh; "
             'activate_environment pytest; printf "%s\\n" "PATH=$PATH"'
         )
         return subprocess.run(

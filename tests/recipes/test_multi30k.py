@@ -3,17 +3,14 @@ import os
 import re
 import shutil
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
+import check_parallel
+import number_phrases
 from made_archives import web_server
-from scripts import ROOT, files_below, refused, run_script, succeed
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import check_parallel  # noqa: E402
-import number_phrases  # noqa: E402
+from scripts import files_below, refused, run_script, succeed
 
 MULTI30K = "data-prep/multi30k.sh"
 SPLITS = ["train", "val", "test_2016_flickr", "test_2017_flickr"]

@@ -2,17 +2,14 @@
 
 import copy
 import os
-import sys
 
 import pytest
 import torch
 
 from fairseq_rfa.functional.encoding import FEATURE_MAPS
-from scripts import ROOT, refused
+from scripts import refused
 from tiny_data import build, make_batch
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import tpu_verdict  # noqa: E402
+from tpu import verdict as tpu_verdict
 
 RUN = {
     "resumed_epoch": None,

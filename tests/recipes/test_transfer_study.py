@@ -2,7 +2,6 @@ import csv
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -10,12 +9,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from recipe_data import FLAGS, flag_values, make_data
 from scripts import ROOT, environment, refused, succeed, times
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import transfer_curves  # noqa: E402
-import transfer_plot  # noqa: E402
-import transfer_report  # noqa: E402
-from transfer_plot import pyplot  # noqa: E402
+from transfer import curves as transfer_curves
+from transfer import plot as transfer_plot
+from transfer import report as transfer_report
+from transfer.plot import pyplot
 
 RUNS = ["softmax", "softmax_source", "rfa_from_softmax"]
 SCRIPT = "recipes/transfer-study.sh"

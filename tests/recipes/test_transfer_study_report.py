@@ -2,16 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
-from scripts import ROOT
-
-sys.path.insert(0, str(ROOT / "recipes"))
-import transfer_report  # noqa: E402
-from transfer_curves import Loss, read_curves, read_validation, smooth  # noqa: E402
+from scripts import run_helper
+from transfer import report as transfer_report
+from transfer.curves import Loss, read_curves, read_validation, smooth
 
 BLEU = "BLEU|nrefs:1|case:mixed"
 VERSIONS = {"torch": "2.13.0", "fairseq": "0.12.3", "fairseq_rfa": "0.1.0", "sacrebleu": "2.6.0"}
@@ -112,8 +108,7 @@ def out(tmp_path):
 
 
 def write_report(out, *more):
-    command = [sys.executable, "-W", "error", str(ROOT / "recipes/transfer_report.py"), str(out), *more]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_helper("recipes", "transfer.report", out, *more)
 
 
 def test_a_study_that_is_not_finished(out):
@@ -213,7 +208,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(out, file, text, messag
 def test_an_error_ends_the_program_without_a_report(out):
     result = write_report(out, "--smooth", "25")
     assert result.returncode == 1
-    assert re.fullmatch(r"transfer_report.py: --smooth 25 is no multiple of the 10 updates of a row\n", result.stderr)
+    assert re.fullmatch(r"transfer/report.py: --smooth 25 is no multiple of the 10 updates of a row\n", result.stderr)
     assert not list(out.glob("transfer_study.*"))
 
 

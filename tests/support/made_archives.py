@@ -5,15 +5,11 @@ import gzip
 import html
 import http.server
 import io
-import sys
 import tarfile
 import threading
 from contextlib import contextmanager
 
-from scripts import ROOT
-
-sys.path.insert(0, str(ROOT / "data-prep"))
-import number_phrases  # noqa: E402
+import number_phrases
 
 IWSLT_TESTS = ["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]
 # Each character ends a line for some tool or other.

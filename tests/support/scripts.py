@@ -44,6 +44,16 @@ def refused(script, *arguments, **options):
     return result.stderr
 
 
+def run_helper(folder, module, *arguments):
+    """A Python helper of recipes or data-prep, as their scripts run it; warnings are errors."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-P", "-m", module, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(PYTHONPATH=str(ROOT / folder / "lib")),
+    )
+
+
 def refused_by(main, capsys, *arguments):
     """The one line of a refusal of a program that is called in this process."""
     with pytest.raises(SystemExit) as stop:

@@ -1,6 +1,6 @@
 """Write transfer_study.json, .md, .csv and .png from the folder of recipes/transfer-study.sh.
 
-    python recipes/transfer_report.py OUT [--smooth N]
+    PYTHONPATH=recipes/lib python -P -m transfer.report OUT [--smooth N]
 
 The queue need not be finished.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import study
 from study import COMPLETE
-from transfer_curves import smooth
-from transfer_runs import OTHER, SCRIPT, read_runs
-from transfer_tables import markdown
+
+from .curves import smooth
+from .runs import OTHER, SCRIPT, read_runs
+from .tables import markdown
 
 NUMBERS = ("arm-updates", "log-interval", "beam", "seed")
 COLUMNS = [
@@ -160,13 +161,13 @@ def main():
     parser.add_argument("--smooth", type=int, default=50, help="updates of the mean (default 50)")
     options = parser.parse_args()
     try:
-        from transfer_plot import plot
+        from .plot import plot
     except ImportError as error:
-        sys.exit(f"transfer_report.py: {error}; run: pip install -e '.[recipes]'")
+        sys.exit(f"transfer/report.py: {error}; run: pip install -e '.[recipes]'")
     try:
         found, rows = report(options.out, options.smooth)
     except ValueError as error:
-        sys.exit(f"transfer_report.py: {error}")
+        sys.exit(f"transfer/report.py: {error}")
     path = options.out / "transfer_study"
     text = json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")

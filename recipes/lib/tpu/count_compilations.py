@@ -1,6 +1,6 @@
 """fairseq-train with torch_xla, and how often it compiled by the end of each epoch.
 
-    python recipes/count_compilations.py FILE FLAG… (those of fairseq-train)
+    PYTHONPATH=recipes/lib python -P -m tpu.count_compilations FILE FLAG… (those of fairseq-train)
 
 appends to FILE one line of JSON for the run: the epoch and the updates from which it resumed (null and 0 if it
 did not), the number of compilations by the end of each epoch with its validation, the operations that torch_xla

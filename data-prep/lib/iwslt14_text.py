@@ -1,6 +1,6 @@
 """Take train, valid and test of IWSLT14 German-English out of de-en.tgz, as raw text.
 
-    python data-prep/iwslt14_text.py --archive FILE --out DIR
+    PYTHONPATH=data-prep/lib python -P -m iwslt14_text --archive FILE --out DIR
 """
 
 import argparse

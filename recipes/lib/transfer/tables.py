@@ -1,8 +1,9 @@
-"""The report of recipes/transfer_report.py as tables in markdown."""
+"""The report of report.py as tables in markdown."""
 
 import study
 from study import COMPLETE
-from transfer_runs import SHOWN
+
+from .runs import SHOWN
 
 
 def number(value, form="{:.2f}"):

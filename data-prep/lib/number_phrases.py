@@ -5,7 +5,7 @@ dreiundzwanzigtausendvierhundertfünf must be reordered on the way to English. N
 either language occurs twice, so train, valid and test do not overlap. The same seed and sizes
 give the same files.
 
-    python data-prep/number_phrases.py --out DIR
+    PYTHONPATH=data-prep/lib python -P -m number_phrases --out DIR
 """
 
 import argparse

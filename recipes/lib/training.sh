@@ -37,7 +37,7 @@ run_training() {
     for file in "$pieces" preparation "dict.$source.txt" "dict.$target.txt"; do
         [ ! -f "$data/$file" ] || write_file "$out/$file" cat -- "$data/$file"
     done
-    python "$here/mend_checkpoint.py" "$out" ||
+    "${recipes_helper[@]}" mend_checkpoint "$out" ||
         fail "cannot mend $out/checkpoint_last.pt; remove it to start again"
     "$@" 2>&1 | tee -a -- "$out/train.log" || fail "fairseq-train stopped; see $out/train.log"
     need_file "$out/checkpoint_best.pt" "the training wrote no checkpoint; see $out/train.log"

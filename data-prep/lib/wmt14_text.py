@@ -2,7 +2,7 @@
 
 In the names of files in archives {} stands for the language.
 
-    python data-prep/wmt14_text.py --source en --target de --out DIR --train ARCHIVE NAME … \\
+    PYTHONPATH=data-prep/lib python -P -m wmt14_text --source en --target de --out DIR --train ARCHIVE NAME … \\
         --valid ARCHIVE NAME --test ARCHIVE SOURCE_NAME TARGET_NAME
 """
 

@@ -163,5 +163,10 @@ append_flag() {
     line=$line${line:+ }$flag
 }
 
-root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 plugin=$root/fairseq_rfa
+
+# "${recipes_helper[@]}" MODULE ARGUMENT… runs a Python helper of recipes/lib, data_prep_helper one of
+# data-prep/lib. Helpers find each other there; with -P, what lies in the current folder is not taken for one.
+recipes_helper=(env "PYTHONPATH=$root/recipes/lib${PYTHONPATH:+:$PYTHONPATH}" python -P -m)
+data_prep_helper=(env "PYTHONPATH=$root/data-prep/lib${PYTHONPATH:+:$PYTHONPATH}" python -P -m)

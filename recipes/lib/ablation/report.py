@@ -1,6 +1,6 @@
 """Write ablation.json, ablation.md and ablation.png from the folder of recipes/ablation.sh.
 
-    python recipes/ablation_report.py OUT
+    PYTHONPATH=recipes/lib python -P -m ablation.report OUT
 
 The queue need not be finished.
 """
@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import study
-from ablation_runs import SCRIPT, read_runs
 from study import COMPLETE, NOT_FINISHED
+
+from .runs import SCRIPT, read_runs
 
 DID_NOT_TRAIN = "did not train"
 # A perplexity this many times softmax's is that of a model that has learned nothing.
@@ -127,13 +128,13 @@ def main():
     parser.add_argument("out", type=Path, help="folder --out of recipes/ablation.sh")
     out = parser.parse_args().out
     try:
-        from ablation_plot import plot
+        from .plot import plot
     except ImportError as error:
-        sys.exit(f"ablation_report.py: {error}; run: pip install -e '.[recipes]'")
+        sys.exit(f"ablation/report.py: {error}; run: pip install -e '.[recipes]'")
     try:
         found = report(out)
     except ValueError as error:
-        sys.exit(f"ablation_report.py: {error}")
+        sys.exit(f"ablation/report.py: {error}")
     (out / "ablation.json").write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     (out / "ablation.md").write_text(markdown(found), encoding="utf-8")
     plot(found, out / "ablation.png")

@@ -1,6 +1,6 @@
 """Read the folder of recipes/ablation.sh.
 
-    python recipes/ablation_runs.py OUT/NAME
+    PYTHONPATH=recipes/lib python -P -m ablation.runs OUT/NAME
 
 prints the result of one run in a line.
 """
@@ -79,7 +79,7 @@ def main():
     try:
         run = read_results(Run(folder.name, status=COMPLETE), folder)
     except ValueError as error:
-        sys.exit(f"ablation_runs.py: {error}")
+        sys.exit(f"ablation/runs.py: {error}")
     perplexity = "not finite" if run.best_perplexity is None else f"{run.best_perplexity:.2f}"
     print(f"validation perplexity {perplexity}, BLEU {run.score['score']:.2f}, {run.minutes} minutes")
 

@@ -1,4 +1,4 @@
-# One run of transfer-study.sh. Source it after transfer_plan.sh.
+# One run of transfer-study.sh. Source it after plan.sh.
 
 # train FOLDER MODEL UPDATES EPOCHS FLAGS…: UPDATES or EPOCHS may be empty.
 train() {
@@ -89,7 +89,7 @@ run_row() {
             ;;
     esac
     evaluate "$folder/checkpoint_best.pt" "$folder/valid" || return 1
-    [ -n "$dry_run" ] || write_file "$folder/complete" python "$here/transfer_runs.py" "$folder" "$model" "$kind"
+    [ -n "$dry_run" ] || write_file "$folder/complete" "${recipes_helper[@]}" transfer.runs "$folder" "$model" "$kind"
 }
 
 study_zero_shot() {

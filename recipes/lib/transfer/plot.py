@@ -1,10 +1,11 @@
-"""Draw the report of recipes/transfer_report.py."""
+"""Draw the report of report.py."""
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot, ticker  # noqa: E402
-from transfer_runs import SHOWN  # noqa: E402
+
+from .runs import SHOWN  # noqa: E402
 
 # By what an arm starts from: the colour-blind palette of Okabe and Ito.
 STYLES = {

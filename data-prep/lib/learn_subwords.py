@@ -1,7 +1,7 @@
 """Learn the subword units that the languages of a training text share.
 
-    python data-prep/learn_subwords.py subword_nmt --size 10000 --out FILE train.de train.en
-    python data-prep/learn_subwords.py sentencepiece --size 32000 --out FILE train.de train.en
+    PYTHONPATH=data-prep/lib python -P -m learn_subwords subword_nmt --size 10000 --out FILE train.de train.en
+    PYTHONPATH=data-prep/lib python -P -m learn_subwords sentencepiece --size 32000 --out FILE train.de train.en
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What recipes/tpu-check.sh found, in one line, or what is wrong.
 
-    python recipes/tpu_verdict.py OUT
+    PYTHONPATH=recipes/lib python -P -m tpu.verdict OUT
 """
 
 import json

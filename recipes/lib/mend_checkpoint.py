@@ -1,6 +1,6 @@
 """Make a training that was stopped while it saved ready to continue.
 
-    python recipes/mend_checkpoint.py RUN
+    PYTHONPATH=recipes/lib python -P -m mend_checkpoint RUN
 
 fairseq writes a checkpoint as a whole but then copies it to checkpoint_last.pt; a training that
 was stopped during the copy leaves a part there, which it cannot load. The newest whole checkpoint

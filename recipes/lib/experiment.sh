@@ -2,8 +2,8 @@
 # iwslt14.sh and wmt14.sh source it after common.sh, call their function of hyperparameters.sh and
 # then run_experiment "$@".
 source "$here/hyperparameters.sh"
-source "$here/training.sh"
-source "$here/devices.sh"
+source "$here/lib/training.sh"
+source "$here/lib/devices.sh"
 
 read_options() {
     data= out= device=gpu workers=1 precision= tensorboard= resume= dry_run=

@@ -1,6 +1,6 @@
 """Read the folder of recipes/transfer-study.sh.
 
-    python recipes/transfer_runs.py OUT/NAME MODEL KIND
+    PYTHONPATH=recipes/lib python -P -m transfer.runs OUT/NAME MODEL KIND
 
 prints the result of one run in a line.
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 
 from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_threads, status_of
 from training_log import TrainingLog, read_training_log
-from transfer_curves import Curves, Loss, read_curves, read_validation
+
+from .curves import Curves, Loss, read_curves, read_validation
 
 SCRIPT = "recipes/transfer-study.sh"
 OTHER = {"softmax": "rfa", "rfa": "softmax"}
@@ -24,7 +25,7 @@ class Run:
 
     Fields:
         model: the attention that is trained or evaluated, softmax or rfa.
-        kind: train, source, scratch, kept or reset; see recipes/transfer_plan.sh.
+        kind: train, source, scratch, kept or reset; see plan.sh.
         way: what RFA made from softmax imitates, and whether its sigma is `fitted`; None elsewhere.
         start: the validation loss before any training, and start_score its BLEU; None where not measured.
         score: BLEU of the best checkpoint; None where nothing was trained.
@@ -118,7 +119,7 @@ def main():
     try:
         print(one_line(read_results(Run(folder.name, *fields, status=COMPLETE), folder)))
     except ValueError as error:
-        sys.exit(f"transfer_runs.py: {error}")
+        sys.exit(f"transfer/runs.py: {error}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the report of recipes/ablation_report.py."""
+"""Draw the report of report.py."""
 
 import matplotlib
 

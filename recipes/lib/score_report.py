@@ -1,6 +1,7 @@
 """Join sacrebleu's score with what it was measured on, so that the number can be reproduced.
 
-    sacrebleu REFERENCE --input HYPOTHESES --format json | python score_report.py --checkpoint …
+    sacrebleu REFERENCE --input HYPOTHESES --format json |
+        PYTHONPATH=recipes/lib python -P -m score_report --checkpoint …
 """
 
 import argparse
@@ -8,13 +9,14 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def made_with():
     """Versions and commit. Importing the plugin also lets checkpoints with its architectures load."""
-    sys.path.insert(0, ROOT)
+    sys.path.insert(0, str(ROOT))
     from fairseq_rfa.programs.signature import commit, version
 
     modules = ("torch", "fairseq", "fairseq_rfa", "sacrebleu")

@@ -1,6 +1,6 @@
 """Refuse binarized data that do not hold every line of the text that they were made from.
 
-    python data-prep/check_binarized.py TEXT BINARIZED [TEXT BINARIZED …]
+    PYTHONPATH=data-prep/lib python -P -m check_binarized TEXT BINARIZED [TEXT BINARIZED …]
 
 BINARIZED is the name without .bin and .idx.
 """

@@ -1,0 +1,1 @@
+"""What recipes/ablation.sh runs in Python."""

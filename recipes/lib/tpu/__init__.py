@@ -1,0 +1,1 @@
+"""What recipes/tpu-check.sh runs in Python."""

@@ -1,0 +1,1 @@
+"""What recipes/transfer-study.sh runs in Python."""

@@ -1,13 +1,13 @@
 """Random feature attention for fairseq's Transformer: use with --user-dir, or import it."""
 
-from .compat import allow_checkpoint_classes, restore_xla_functions
-
-allow_checkpoint_classes()
-restore_xla_functions()
-
-from .model import architectures  # noqa: E402, F401
-from .model.config import TransformerRFAConfig  # noqa: E402
-from .model.transformer import TransformerRFAModel  # noqa: E402
+from . import compat
 
 __version__ = "0.1.0"
 __all__ = ["TransformerRFAConfig", "TransformerRFAModel", "__version__"]
+
+if not compat.is_asked_for_report():
+    compat.prepare_libraries()
+
+    from .model import architectures  # noqa: F401
+    from .model.config import TransformerRFAConfig
+    from .model.transformer import TransformerRFAModel

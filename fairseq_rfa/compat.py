@@ -1,16 +1,108 @@
-"""The only file that knows versions of fairseq, torch and torch_xla."""
+"""The only file that knows versions of Python, fairseq, torch, NumPy and torch_xla.
+
+It imports none of them but in its functions, so that it can say which of them does not fit.
+"""
 
 import argparse
 import functools
+import importlib
+import platform
+import re
+import sys
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from fairseq import utils
-from numpy.core import multiarray
-from omegaconf import OmegaConf, open_dict
+
+class Library(NamedTuple):
+    """A library, or Python: what was tested, and from which version on, and below which, it fits."""
+
+    name: str
+    module: str
+    tested: str
+    lowest: str
+    below: str
+    remedy: str
+
+
+FAIRSEQ_WITH_WHEELS, FAIRSEQ_AS_SOURCE = "ve-fairseq==0.12.3", "fairseq-fixed==0.12.3.1"
+FAIRSEQ_HERE = FAIRSEQ_WITH_WHEELS if (sys.platform, platform.machine()) == ("linux", "x86_64") else FAIRSEQ_AS_SOURCE
+FAIRSEQ_REMEDY = f"run: pip uninstall -y fairseq ve-fairseq fairseq-fixed; pip install {FAIRSEQ_HERE}"
+XLA_REMEDY = "use the environment that recipes/tpu-check.sh makes, or run: pip uninstall -y torch_xla"
+PYTHON = Library("Python", "sys", "3.11 and 3.12", "3.11", "3.13", "use Python 3.11 or 3.12")
+NUMPY = Library("NumPy", "numpy", "1.26.4", "1.23", "2", "run: pip install 'numpy>=1.23,<2'")
+TORCH = Library("torch", "torch", "2.13.0", "2.6", "3", "run: pip install 'torch>=2.6,<3'")
+FAIRSEQ = Library("fairseq", "fairseq", "0.12.3", "0.12.3", "0.12.4", FAIRSEQ_REMEDY)
+XLA = Library("torch_xla", "torch_xla", "2.9.0", "2", "3", XLA_REMEDY)
 
 NO_MEMORY_KNOWN = {"kb_free": 0, "kb_total": 0}
-FLOAT_AND_INTEGER = [type(np.dtype(kind)) for kind in (np.float64, np.int64)]
+
+
+def is_asked_for_report():
+    """Whether `python -m fairseq_rfa` starts, which says what is wrong where an import of the package stops.
+
+    argv begins with -m until Python has found the module, whose name stands before the arguments.
+    """
+    starts = sys.argv[:1] == ["-m"] and hasattr(sys, "orig_argv")
+    return starts and sys.orig_argv[-len(sys.argv)].endswith("fairseq_rfa")
+
+
+def prepare_libraries():
+    """What the package needs before anything else of it is imported.
+
+    Raises:
+        ImportError: something is missing, or its version leads to errors later; the programs of the package exit.
+    """
+    problem = first_problem()
+    if problem and sys.argv[:1] == ["-m"]:
+        sys.exit(f"fairseq_rfa: {problem}")
+    if problem:
+        raise ImportError(problem)
+    allow_checkpoint_classes()
+    restore_xla_functions()
+
+
+def first_problem():
+    """One line about the first thing with which the package cannot work, with the remedy; None without one.
+
+    A fairseq of another version may serve, if it can be imported.
+    """
+    return (
+        version_problem(PYTHON, platform.python_version())
+        or import_problem(NUMPY)
+        or version_problem(NUMPY, sys.modules["numpy"].__version__)
+        or import_problem(TORCH)
+        or version_problem(TORCH, sys.modules["torch"].__version__)
+        or import_problem(FAIRSEQ)
+    )
+
+
+def import_problem(library):
+    """One line about a library that cannot be imported, with the remedy; None where it can be."""
+    try:
+        importlib.import_module(library.module)
+    # Of a broken installation anything may come.
+    except Exception as error:
+        return f"{library.name} cannot be imported ({in_one_line(error)}); {library.remedy}"
+    return None
+
+
+def in_one_line(error):
+    """Kind and first line of an error."""
+    return f"{type(error).__name__}: {error}".splitlines()[0].strip(": ")
+
+
+def version_problem(library, version):
+    """One line about a library in a version that does not fit, with the remedy; None where it fits."""
+    if version is None:
+        return f"{library.name} is not installed; {library.remedy}"
+    if numbers(library.lowest) <= numbers(version) < numbers(library.below):
+        return None
+    needed = f"{library.lowest} or newer and below {library.below}"
+    return f"{library.name} is {version} and must be {needed}; {library.remedy}"
+
+
+def numbers(version):
+    """(2, 13, 0) of 2.13.0+cpu."""
+    return tuple(map(int, re.match(r"\d+(?:\.\d+)*", version)[0].split(".")))
 
 
 def allow_checkpoint_classes():
@@ -20,9 +112,12 @@ def allow_checkpoint_classes():
     and with --eval-bleu its counts as arrays.
     Loading stays safe: a pickle that would run code is still refused.
     """
-    torch.serialization.add_safe_globals(
-        [argparse.Namespace, multiarray._reconstruct, np.ndarray, np.dtype, *FLOAT_AND_INTEGER]
-    )
+    import numpy as np
+    from numpy.core import multiarray
+    from torch.serialization import add_safe_globals
+
+    float_and_integer = [type(np.dtype(kind)) for kind in (np.float64, np.int64)]
+    add_safe_globals([argparse.Namespace, multiarray._reconstruct, np.ndarray, np.dtype, *float_and_integer])
 
 
 def rebuild_batches_each_epoch(task):
@@ -32,6 +127,8 @@ def rebuild_batches_each_epoch(task):
     training resumed in another epoch would see others. The task's option rebuild_batches makes them anew in
     each epoch; no flag of fairseq sets it.
     """
+    from omegaconf import OmegaConf, open_dict
+
     if OmegaConf.is_config(task.cfg):
         with open_dict(task.cfg):
             task.cfg.rebuild_batches = True
@@ -44,6 +141,8 @@ def restore_xla_functions():
         from torch_xla import runtime
     except ImportError:
         return
+    from fairseq import utils
+
     restore_functions(xla_model, runtime)
     utils.tpu_data_loader = counting_from_start(utils.tpu_data_loader)
 

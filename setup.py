@@ -32,6 +32,8 @@ setup(
         "ve-fairseq==0.12.3; sys_platform == 'linux' and platform_machine == 'x86_64'",
         "fairseq-fixed==0.12.3.1; sys_platform != 'linux' or platform_machine != 'x86_64'",
         "numpy>=1.23,<2",
+        # Without it fairseq tells whoever imports it to install it. fairseq writes for TensorBoard with it.
+        "tensorboardX>=2.6",
         "torch>=2.6,<3",
     ],
     extras_require={**EXTRAS, "all": sorted({*sum(EXTRAS.values(), [])})},

@@ -155,6 +155,13 @@ def test_an_import_takes_a_fairseq_that_works(monkeypatch):
     compat.prepare_libraries()
 
 
+@pytest.mark.parametrize("module", ["fairseq_rfa", "fairseq_cli.train"])
+def test_an_import_prints_nothing(tmp_path, module):
+    """As long as tensorboardX is there, of which fairseq would say that it is to be installed."""
+    result = run_python("-c", f"import {module}", folder=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
 def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 

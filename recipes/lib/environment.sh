@@ -65,7 +65,7 @@ use_own_environment() {
 
 # activate_environment [MODULE…]: also asks for these modules (pytest).
 activate_environment() {
-    local modules=(fairseq torch matplotlib sacrebleu sacremoses sentencepiece subword_nmt "$@") conda=${CONDA_PREFIX-}
+    local modules=(fairseq torch matplotlib sacrebleu sacremoses sentencepiece subword_nmt tensorboardX "$@") conda=${CONDA_PREFIX-}
     # The tests also read what is written for TensorBoard.
     [[ " $* " != *" pytest "* ]] || modules+=(tensorboard)
     # The base environment of conda is active without being chosen; nothing is installed there.

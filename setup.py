@@ -13,7 +13,7 @@ EXTRAS = {
         "subword-nmt>=0.3.8",
     ],
     "tensorboard": ["tensorboard>=2.14"],
-    "test": ["pytest>=7", "pytest-xdist>=3", "tensorboard>=2.14"],
+    "test": ["pytest>=7", "pytest-xdist>=3", "setuptools>=70.1", "tensorboard>=2.14"],
 }
 
 setup(
@@ -24,6 +24,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_rfa", "fairseq_rfa.*"]),
+    package_data={"fairseq_rfa": ["*.md"]},
     # Python 3.13 has no NumPy 1, and fairseq uses functions that NumPy 2 removed.
     python_requires=">=3.11,<3.13",
     install_requires=[

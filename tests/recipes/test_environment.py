@@ -124,7 +124,9 @@ def test_no_python_is_one_clear_line(machine):
     assert not (machine.root / ".venv").exists()
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "pytest", "sentencepiece", "tensorboard", "tensorboardX"])
+@pytest.mark.parametrize(
+    "module", ["matplotlib", "pytest", "sentencepiece", "setuptools", "tensorboard", "tensorboardX"]
+)
 def test_what_an_active_environment_lacks_is_installed(machine, module):
     machine.add("python")
     machine.add("fairseq-train", "#!/bin/bash\n")

@@ -8,6 +8,10 @@ __all__ = ["TransformerRFAConfig", "TransformerRFAModel", "__version__"]
 if not compat.is_asked_for_report():
     compat.prepare_libraries()
 
+    from .programs.saved_classes import allow_checkpoint_classes
+
+    allow_checkpoint_classes()
+
     from .model import architectures  # noqa: F401
     from .model.config import TransformerRFAConfig
     from .model.transformer import TransformerRFAModel

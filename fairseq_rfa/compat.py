@@ -3,7 +3,6 @@
 It imports none of them but in its functions, so that it can say which of them does not fit.
 """
 
-import argparse
 import functools
 import importlib
 import platform
@@ -56,7 +55,6 @@ def prepare_libraries():
         sys.exit(f"fairseq_rfa: {problem}")
     if problem:
         raise ImportError(problem)
-    allow_checkpoint_classes()
     restore_xla_functions()
 
 
@@ -103,21 +101,6 @@ def version_problem(library, version):
 def numbers(version):
     """(2, 13, 0) of 2.13.0+cpu."""
     return tuple(map(int, re.match(r"\d+(?:\.\d+)*", version)[0].split(".")))
-
-
-def allow_checkpoint_classes():
-    """Let `torch.load` with weights_only read the harmless classes that fairseq's checkpoints hold.
-
-    torch 2.6 and newer refuse every class that is not listed; fairseq stores the options as a Namespace,
-    and with --eval-bleu its counts as arrays.
-    Loading stays safe: a pickle that would run code is still refused.
-    """
-    import numpy as np
-    from numpy.core import multiarray
-    from torch.serialization import add_safe_globals
-
-    float_and_integer = [type(np.dtype(kind)) for kind in (np.float64, np.int64)]
-    add_safe_globals([argparse.Namespace, multiarray._reconstruct, np.ndarray, np.dtype, *float_and_integer])
 
 
 def rebuild_batches_each_epoch(task):

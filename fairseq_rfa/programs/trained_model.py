@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 
+from .checkpoint_file import reason
+
 
 def load_trained(checkpoint, data, subsets):
     """The model of a checkpoint, its options and a task that has loaded the subsets of the data.
@@ -26,9 +28,8 @@ def load_trained(checkpoint, data, subsets):
             task.load_dataset(subset)
     # Of a broken file and of missing data anything may come: wrong keys, no pickle, no dictionary.
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
         named = "' and '".join(dict.fromkeys(subsets))
-        raise ValueError(f"cannot load '{checkpoint}' with '{named}' of '{data}': {reason}") from error
+        raise ValueError(f"cannot load '{checkpoint}' with '{named}' of '{data}': {reason(error)}") from error
     return models[0], cfg, task
 
 

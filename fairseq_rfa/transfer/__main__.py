@@ -15,6 +15,7 @@ import os
 from argparse import Namespace
 
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
+from ..programs.checkpoint_file import read_checkpoint
 from ..programs.program import errors_in_one_line, only_warnings
 from . import checkpoint as checkpoints
 from .checkpoint import OURS, PLAIN
@@ -152,7 +153,7 @@ def main(arguments=None):
     options, given = parse_arguments(arguments, description=__doc__)
     with only_warnings(), errors_in_one_line(NAME, sizes="--fit-sentences"):
         _check_output(options)
-        checkpoint = checkpoints.read(options.input)
+        checkpoint = read_checkpoint(options.input)
         batches = None
         if options.fit_data is not None:
             batches = sentences(checkpoint, options.fit_data, options.fit_subset, options.fit_sentences)

@@ -1,14 +1,11 @@
-"""Checkpoints that can be converted: read, understood through fairseq, made anew, written whole."""
+"""Checkpoints that can be converted: understood through fairseq, made anew, written whole."""
 
 import os
-import pickle
-import re
 import tempfile
 from argparse import Namespace
 from enum import Enum
 
 import torch
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
@@ -24,35 +21,6 @@ MODELS = {PLAIN: TransformerModel, OURS: TransformerRFAModel}
 # Of older releases; fairseq passes over them when it loads, because they are computed from the sizes.
 COMPUTED = (".embed_positions.weights", ".embed_positions._float_tensor")
 NAMES_IN_AN_ERROR = 3
-
-
-def read(path):
-    """A checkpoint of fairseq with "model" and "cfg", upgraded as fairseq does.
-
-    Raises:
-        ValueError: no such file, no checkpoint of fairseq, or one that is not whole.
-    """
-    if not os.path.isfile(path):
-        raise ValueError(f"'{path}' is {'a folder' if os.path.isdir(path) else 'no file'}; use a checkpoint of fairseq")
-    try:
-        checkpoint = load_checkpoint_to_cpu(str(path))
-        if not isinstance(checkpoint["model"], dict) or not checkpoint.get("cfg"):
-            raise KeyError("model and cfg")
-    # Of what is no checkpoint anything may come: no archive, no dictionary, other keys.
-    except Exception as error:
-        raise ValueError(f"'{path}' is no whole checkpoint of fairseq: {_reason(error)}") from error
-    return checkpoint
-
-
-def _reason(error):
-    text = " ".join(str(error).split())
-    if isinstance(error, pickle.UnpicklingError):
-        # What torch says goes on with advice to load such a file unsafely.
-        found = re.search(r"Unsupported [^.]*[\w.]*\w", text)
-        return "it holds something else than numbers and options" + (f" ({found[0]})" if found else "")
-    if isinstance(error, (KeyError, TypeError, IndexError, AttributeError)) or "Tensor." in text:
-        return "what it holds is something else"
-    return text[:200] or type(error).__name__
 
 
 def model_options(checkpoint):

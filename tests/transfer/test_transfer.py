@@ -7,6 +7,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_rfa.model.parameters import RFA_PARAMETERS
+from fairseq_rfa.programs.checkpoint_file import read_checkpoint
 from fairseq_rfa.transfer import checkpoint as transfer_checkpoint
 from fairseq_rfa.transfer.__main__ import convert
 from transfer_data import made, stored, valid_batches
@@ -48,7 +49,7 @@ def test_round_trip_gives_back_every_bit(data, tmp_path, joined_task, variant, p
     path = made(
         data, tmp_path, *VARIANTS[variant], *more, architecture=architecture, task=joined_task, change=change
     )
-    start = transfer_checkpoint.read(path)
+    start = read_checkpoint(path)
     before = {name: value.clone() for name, value in start["model"].items()}
     there, report = convert(start, "rfa", rfa_gate=True, rfa_feature_map="positive", rfa_num_matrices=20)
     there = stored(there, tmp_path)
@@ -67,7 +68,7 @@ def test_round_trip_gives_back_every_bit(data, tmp_path, joined_task, variant, p
 
 def test_the_result_is_a_plain_transformer_with_the_sizes_of_its_architecture(data, tmp_path):
     path = made(data, tmp_path, "--dropout", "0.1", architecture="transformer_iwslt_de_en")
-    there, _ = convert(transfer_checkpoint.read(path), "rfa", rfa_num_matrices=20)
+    there, _ = convert(read_checkpoint(path), "rfa", rfa_num_matrices=20)
     model = there["cfg"]["model"]
     assert (model.arch, model._name, model.dropout) == ("transformer_rfa", "transformer_rfa", 0.1)
     assert (model.decoder_ffn_embed_dim, model.decoder_attention_heads, model.rfa_num_matrices) == (48, 4, 20)
@@ -81,7 +82,7 @@ def test_the_result_is_a_plain_transformer_with_the_sizes_of_its_architecture(da
 
 def test_the_model_after_the_round_trip_gives_the_same_output(data, tmp_path):
     path = made(data, tmp_path)
-    there, _ = convert(transfer_checkpoint.read(path), "rfa", rfa_num_matrices=20)
+    there, _ = convert(read_checkpoint(path), "rfa", rfa_num_matrices=20)
     transfer_checkpoint.write(convert(stored(there, tmp_path), "softmax")[0], tmp_path / "back.pt")
     transfer_checkpoint.write(there, tmp_path / "there.pt")
     (batch,) = valid_batches(data)
@@ -110,8 +111,8 @@ def make_older(state):
 
 
 def test_checkpoint_of_an_older_release(data, tmp_path):
-    newer = transfer_checkpoint.read(made(data, tmp_path))["model"]
-    older = transfer_checkpoint.read(made(data, tmp_path, change=make_older, older=True))
+    newer = read_checkpoint(made(data, tmp_path))["model"]
+    older = read_checkpoint(made(data, tmp_path, change=make_older, older=True))
     assert "decoder.layers.1.self_attn.in_proj_weight" in older["model"]
     there, report = convert(older, "rfa", rfa_num_matrices=20)
     assert not [name for name, value in newer.items() if not same(value, there["model"][name])]
@@ -123,7 +124,7 @@ def test_checkpoint_of_an_older_release(data, tmp_path):
 
 @pytest.mark.parametrize("reset", ["none", "projections", "all"])
 def test_what_starts_anew(data, tmp_path, reset):
-    start = transfer_checkpoint.read(made(data, tmp_path))
+    start = read_checkpoint(made(data, tmp_path))
     noise = torch.Generator().manual_seed(1)
     for name, value in start["model"].items():
         if name.endswith(("bias", "norm.weight")):
@@ -146,7 +147,7 @@ def test_what_starts_anew(data, tmp_path, reset):
 
 @pytest.mark.parametrize("imitate, sigma", [("unit-length", 1.0), ("softmax", 8**-0.25), (None, 1.0)])
 def test_ways_of_imitation(data, tmp_path, imitate, sigma):
-    start = transfer_checkpoint.read(made(data, tmp_path))
+    start = read_checkpoint(made(data, tmp_path))
     there, report = convert(start, "rfa", imitate=imitate, rfa_num_matrices=20)
     assert there["cfg"]["model"].rfa_unnormalized == (imitate == "softmax")
     sigmas = torch.stack([there["model"][name] for name in report.added])
@@ -156,7 +157,7 @@ def test_ways_of_imitation(data, tmp_path, imitate, sigma):
 
 def test_a_mixture_keeps_the_sigma_that_it_has(data, tmp_path):
     flags = ("--rfa-num-matrices", "20", "--rfa-seed", "9", "--cross-attention", "softmax", "--rfa-sigma-init", "1.5")
-    start = transfer_checkpoint.read(made(data, tmp_path, *flags, architecture="transformer_rfa_tiny_gate"))
+    start = read_checkpoint(made(data, tmp_path, *flags, architecture="transformer_rfa_tiny_gate"))
     there, report = convert(start, "rfa", rfa_cross_sigma_init=2.0)
     assert [name.rpartition("layers.")[2] for name in report.added] == ["0.encoder_attn.sigma", "1.encoder_attn.sigma"]
     assert float(there["model"]["decoder.layers.1.self_attn.sigma"].mean()) == 1.5
@@ -167,7 +168,7 @@ def test_a_mixture_keeps_the_sigma_that_it_has(data, tmp_path):
 
 
 def test_report_names_what_happened_and_ends_with_the_signature(data, tmp_path):
-    _, report = convert(transfer_checkpoint.read(made(data, tmp_path)), "rfa", reset_attention="all", rfa_seed=4)
+    _, report = convert(read_checkpoint(made(data, tmp_path)), "rfa", reset_attention="all", rfa_seed=4)
     lines = report.text().splitlines()
     assert "added 4 parameters that the new attention needs:" in lines
     assert "  decoder.layers.0,1.self_attn.sigma (4, 8)" in lines

@@ -1,0 +1,43 @@
+"""Checkpoints of fairseq as files: what is none, or not whole, is refused in one line."""
+
+import os
+import pickle
+import re
+
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
+MOST_LETTERS = 200
+
+
+def read_checkpoint(path):
+    """A checkpoint of fairseq with "model" and "cfg", upgraded as fairseq does.
+
+    Raises:
+        ValueError: no such file, no checkpoint of fairseq, or one that is not whole.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"'{path}' is {'a folder' if os.path.isdir(path) else 'no file'}; use a checkpoint of fairseq")
+    try:
+        checkpoint = load_checkpoint_to_cpu(str(path))
+        if not isinstance(checkpoint["model"], dict) or not checkpoint.get("cfg"):
+            raise KeyError("model and cfg")
+    # Of what is no checkpoint anything may come: no archive, no dictionary, other keys.
+    except Exception as error:
+        raise ValueError(f"'{path}' is no whole checkpoint of fairseq: {_reason_of_damage(error)}") from error
+    return checkpoint
+
+
+def reason(error):
+    """Why a file does not load, in a line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, pickle.UnpicklingError):
+        # What torch says goes on with advice to load such a file unsafely.
+        found = re.search(r"Unsupported [^.]*[\w.]*\w", text.partition(" Check the documentation")[0])
+        return "it holds something else than numbers and options" + (f" ({found[0]})" if found else "")
+    return text or type(error).__name__
+
+
+def _reason_of_damage(error):
+    if isinstance(error, (KeyError, TypeError, IndexError, AttributeError)) or "Tensor." in str(error):
+        return "what it holds is something else"
+    return reason(error)[:MOST_LETTERS]

@@ -19,6 +19,7 @@ from ..functional.encoding import FEATURE_MAPS
 from ..functional.random_matrices import MatrixPool
 from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .decoder_layer import TransformerRFADecoderLayer
+from .dropout import retained_names
 from .encoder import TransformerRFAEncoder
 from .monitoring import Monitor, monitor_of
 from .parameters import RFA_PARAMETERS, exchange
@@ -190,6 +191,8 @@ class TransformerRFAModel(TransformerModelBase):
 
     def make_generation_fast_(self, **options):
         """Called by fairseq before a model decodes and is trained no more."""
+        if options.get("retain_dropout_modules") is not None:
+            options["retain_dropout_modules"] = retained_names(self, options["retain_dropout_modules"])
         super().make_generation_fast_(**options)
         pack_layers(self)
 

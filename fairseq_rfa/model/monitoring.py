@@ -6,6 +6,7 @@ a folder at a time.
 """
 
 import os
+import weakref
 from argparse import Namespace
 from typing import Dict, Optional, Union
 
@@ -13,6 +14,7 @@ from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import progress_bar
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..attention import CausalRFA
 from ..attention.base import RandomFeatureAttention
@@ -24,11 +26,17 @@ FOLDER = "rfa"
 class Monitor:
     """Writes the means over the updates since the last writing, whenever fairseq logs.
 
+    fairseq tells a model of each update that begins, and of none that ends. The end is the step of the optimizer, so
+    that nothing is left to be written when a training stops, however it stops.
+
     Args:
         folder: where the files go.
         interval: number of updates from one writing to the next.
         decoder: whose attentions are watched.
     """
+
+    latest: Optional["weakref.ref[Monitor]"] = None
+    """Whose model began an update last: an optimizer's step is taken for the end of that one."""
 
     def __init__(self, folder: str, interval: int, decoder: nn.Module):
         self.folder = folder
@@ -41,6 +49,8 @@ class Monitor:
                 place = "causal" if isinstance(module, CausalRFA) else "cross"
                 module.observations = Observations()
                 self.sites[f"{place}_layer_{module.layer_index}"] = module.observations
+        handle = register_optimizer_step_post_hook(_after_step_of(weakref.ref(self)))
+        weakref.finalize(self, handle.remove)
 
     def __reduce__(self):
         return type(None), ()  # as for observations
@@ -50,8 +60,9 @@ class Monitor:
         if num_updates != self.num_updates:
             self._write(num_updates)
             self.num_updates = num_updates
+        Monitor.latest = weakref.ref(self)
 
-    def leave_training(self) -> None:
+    def end_update(self) -> None:
         """One more update is done, which may be the last."""
         if self.num_updates is not None:
             self._write(self.num_updates + 1)
@@ -71,6 +82,17 @@ class Monitor:
         for name, mean in scalars.items():
             self.writer.add_scalar(name, mean, num_updates)
         self.writer.flush()
+
+
+def _after_step_of(reference: "weakref.ref[Monitor]"):
+    """What a step of any optimizer calls; it keeps no monitor alive."""
+
+    def after_step(*of_optimizer):
+        monitor = reference()
+        if monitor is not None and Monitor.latest == reference:
+            monitor.end_update()
+
+    return after_step
 
 
 def monitor_of(

@@ -184,9 +184,9 @@ class TransformerRFAModel(TransformerModelBase):
             self.monitor.begin_update(num_updates)
 
     def train(self, mode=True):
-        """Left by fairseq for validation, after the last update as well."""
+        """Left by fairseq for validation: an update has ended, even if no optimizer of torch has made a step."""
         if self.monitor is not None and self.training and not mode:
-            self.monitor.leave_training()
+            self.monitor.end_update()
         return super().train(mode)
 
     def make_generation_fast_(self, **options):

@@ -9,41 +9,17 @@ import pytest
 import torch
 from fairseq.logging import progress_bar
 from omegaconf import OmegaConf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fairseq_rfa import TransformerRFAConfig, average_checkpoints
 from fairseq_rfa.attention.base import RandomFeatureAttention
 from fairseq_rfa.model import monitoring
+from monitored_training import INTERVAL, scalars, steps, train
 from tiny_data import build, generate_here, make_batch, parse, results, train_here
 
-INTERVAL = 2
 SHARE = "share_of_denominators_at_floor"
 CAUSAL = {f"causal_layer_{layer}/{name}" for layer in (0, 1) for name in (SHARE, "mean_sigma")}
 CROSS = {name.replace("causal", "cross") for name in CAUSAL}
 GATES = {f"causal_layer_{layer}/mean_gate" for layer in (0, 1)}
-
-
-def scalars(folder):
-    """By name: (step, value), (step, value), …"""
-    events = EventAccumulator(str(folder / "rfa"))
-    events.Reload()
-    return {
-        name: [(event.step, event.value) for event in events.Scalars(name)]
-        for name in events.Tags()["scalars"]
-    }
-
-
-def steps(folder):
-    """Of all scalars; sorted, because the names of two files of one second are not always in order."""
-    (found,) = {tuple(sorted(step for step, _ in x)) for x in scalars(folder).values()}
-    return list(found)
-
-
-def train(data, folder, *flags, architecture="transformer_rfa_tiny_gate"):
-    """A training that logs in the folder named tensorboard, with two batches for each update."""
-    flags = ("--log-interval", INTERVAL, "--tensorboard-logdir", folder / "tensorboard", *flags)
-    flags = ("--max-update", 4, "--update-freq", 2, *flags)
-    return train_here(data, folder, *map(str, flags), architecture=architecture)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
+from .alignments import refuse_alignments
 from .config import RFA_OPTIONS
 from .devices import settle_devices
 from .monitoring import refuse_monitor_without_tensorboard
@@ -20,6 +21,7 @@ def transformer_rfa(args):
     base_architecture(args)
     set_defaults(args, **{option.name: option.default for option in RFA_OPTIONS})
     settle_devices(args)
+    refuse_alignments(args)
     refuse_monitor_without_tensorboard(args)
 
 

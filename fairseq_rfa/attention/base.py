@@ -40,7 +40,7 @@ class RandomFeatureAttention(MultiheadAttention):
     """
 
     observations: Optional[Observations] = None
-    """What training reports to; None where nobody watches."""
+    """The means of what training does here are taken from this; None where nobody watches."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class RandomFeatureAttention(MultiheadAttention):
         )
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """(positions, B, embed_dim) → (B, H, positions, d)"""
+        """The heads of x (positions, B, embed_dim), (B, H, positions, d)."""
         return x.unflatten(-1, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
     def join_heads(self, *parts: Tensor, dtype: torch.dtype) -> Tensor:

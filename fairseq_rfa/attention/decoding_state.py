@@ -75,7 +75,7 @@ class DecodingState(dict):
         return self["sums"].size(1)
 
     def is_frozen(self) -> bool:
-        """Whether it holds tensors of inference mode outside of it, where they cannot be updated in place."""
+        """Whether a tensor of inference mode is here outside of that mode, where it cannot be updated in place."""
         if torch.is_inference_mode_enabled():
             return False
         tensors = (*self.values(), *self.older.held(), *self.newest.held())
@@ -169,7 +169,7 @@ class DecodingState(dict):
         return slice(first), slice(first, None)
 
     def _newest(self, name: str) -> Tensor:
-        """(B, H, num_newest, …)"""
+        """The slots of a tensor that are in use, as positions: (B, H, num_newest, …)."""
         return self[name][: self.num_newest].movedim(0, 2)
 
     def _fold(self, keep: int) -> None:

@@ -10,18 +10,19 @@ from ..functional.precision import wide
 Number = Union[Tensor, int]
 
 
-class Observations:
-    """Sums over the calls of one attention since their means were taken.
+class NoneInCopies:
+    """What belongs to one training: in its place a copy of the model, or a file that holds it as a whole, has None."""
 
-    No copy of a watched model is watched, nor a model that was stored as a whole: a copy of this is None.
-    """
+    def __reduce__(self):
+        return type(None), ()
+
+
+class Observations(NoneInCopies):
+    """Sums over the calls of one attention since their means were taken. No copy of a watched model is watched."""
 
     def __init__(self):
         self.sums: Dict[str, List[Number]] = {}
         """By name of the scalar: a total, and of how many."""
-
-    def __reduce__(self):
-        return type(None), ()
 
     @torch.no_grad()
     def observe(
@@ -35,7 +36,7 @@ class Observations:
 
         Args:
             sigma: (H, d)
-            gate_logits: (B, H, N), infinite at padding; None without a gate.
+            gate_logits: (B, H, N), so great at padding that the gate is 1 there; None without a gate.
             padding: (B, N), of the queries; they all count where it is None.
             at_floor: (B, H, N), the denominators that the floor replaces.
         """
@@ -57,7 +58,7 @@ class Observations:
         sums[1] += number
 
     def take_means(self) -> Dict[str, float]:
-        """The means since the last call, by name; what was not observed is missing."""
+        """The means by name since they were taken last; what was not observed is missing."""
         sums, self.sums = self.sums, {}
         sums = {name: (float(total), int(number)) for name, (total, number) in sums.items()}
         return {name: total / number for name, (total, number) in sums.items() if number}

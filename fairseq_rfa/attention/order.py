@@ -57,7 +57,7 @@ class Slots:
         yield from self.other_places.values()
 
     def in_use(self, name: str) -> Tensor:
-        """(used, B, …)"""
+        """The slots of a tensor that are in use, (used, B, …)."""
         return self.tensors[name][: self.used]
 
     def append(self) -> int:

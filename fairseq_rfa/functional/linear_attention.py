@@ -52,11 +52,11 @@ class ScaledState(NamedTuple):
     """A State whose keys have factors: S and z are those entries times exp(log_scale)."""
 
     kv: Tensor
-    """(B, H, F, d)"""
+    """S without the greatest factor, (B, H, F, d)."""
     ksum: Tensor
-    """(B, H, F)"""
+    """z without it, (B, H, F)."""
     log_scale: Tensor
-    """The greatest logarithm of a factor so far, (B, H)"""
+    """The logarithm of the greatest factor so far, (B, H)."""
 
 
 @full_precision

@@ -14,12 +14,14 @@ LOWEST = -1e30
 
 
 class Recurrence(NamedTuple):
+    """What `recurrence` makes of gates and factors."""
+
     log_keep: Tensor
-    """(B, H, N)"""
+    """The logarithm of keep_t, (B, H, N)."""
     log_add: Tensor
-    """(B, H, N)"""
+    """The logarithm of add_t, (B, H, N)."""
     log_scale: Optional[Tensor]
-    """m after the last position, (B, H); None without factors"""
+    """The m of `recurrence` after the last position, (B, H); None without factors."""
 
 
 def recurrence(

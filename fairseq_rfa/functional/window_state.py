@@ -28,13 +28,13 @@ class Keys(NamedTuple):
     """Keys and values in the order of their positions."""
 
     phi: Tensor
-    """(B, H, T, F)"""
+    """Feature vectors without their factors, (B, H, T, F)."""
     point: Tensor
-    """(B, H, T, p)"""
+    """What the exact kernel takes, (B, H, T, p)."""
     v: Tensor
-    """(B, H, T, d)"""
+    """Values, (B, H, T, d)."""
     log_weight: Tensor
-    """Logarithm of what each counts for, (B, H, T)"""
+    """The logarithm of what each key counts for, (B, H, T)."""
 
 
 class WindowState(NamedTuple):

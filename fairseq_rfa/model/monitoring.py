@@ -18,12 +18,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..attention import CausalRFA
 from ..attention.base import RandomFeatureAttention
-from ..attention.observations import Observations
+from ..attention.observations import NoneInCopies, Observations
 
 FOLDER = "rfa"
 
 
-class Monitor:
+class Monitor(NoneInCopies):
     """Writes the means over the updates since the last writing, whenever fairseq logs.
 
     fairseq tells a model of each update that begins, and of none that ends. The end is the step of the optimizer, so
@@ -51,9 +51,6 @@ class Monitor:
                 self.sites[f"{place}_layer_{module.layer_index}"] = module.observations
         handle = register_optimizer_step_post_hook(_after_step_of(weakref.ref(self)))
         weakref.finalize(self, handle.remove)
-
-    def __reduce__(self):
-        return type(None), ()  # as for observations
 
     def begin_update(self, num_updates: int) -> None:
         """So many updates are done. With accumulation the same number comes before each batch of an update."""

@@ -93,7 +93,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "full_context_alignment looks at later target positions, which causal RFA cannot; "
                 "use --causal-attention softmax"
             )
-        self.cross_self_attention |= prev_output_tokens.device.type == "xla"  # mask padding without asking if any
+        self._mask_padding_unasked_on_xla(prev_output_tokens)
         features, extra = super().extract_features(
             prev_output_tokens,
             encoder_out,
@@ -109,6 +109,13 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "decode without --fp16, or check the checkpoint for NaN"
             )
         return features, extra
+
+    def _mask_padding_unasked_on_xla(self, tokens):
+        """fairseq asks whether there is padding, which on XLA would wait for values; with this option it does not ask.
+
+        Nothing else reads the option in a decoder that has no cross-self-attention.
+        """
+        self.cross_self_attention |= tokens.device.type == "xla"
 
     def reorder_incremental_state_scripting(self, incremental_state, new_order):
         """Once, before all layers: nothing moves where each hypothesis is its own parent."""

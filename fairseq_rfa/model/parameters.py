@@ -1,17 +1,15 @@
 """Which parameters of a decoder belong to which attention: the one table that loading and converting follow."""
 
+import re
 from typing import NamedTuple
 
 PLACES = {"causal": "self_attn", "cross": "encoder_attn"}
 """What a layer of the decoder calls its two attentions."""
 
-RFA_PARAMETERS = (
-    ".sigma",
-    ".gate_proj.weight",
-    ".gate_proj.bias",
-    ".feature_weight",
-    ".feature_bias",
-)
+SIGMA, GATE, LEARNED_MAP = (".sigma",), (".gate_proj.weight", ".gate_proj.bias"), (".feature_weight", ".feature_bias")
+GROUPS = {"causal": (SIGMA, GATE, LEARNED_MAP), "cross": (SIGMA, LEARNED_MAP)}
+"""Endings of names that an attention has together or not at all; every random feature attention has the first."""
+RFA_PARAMETERS = SIGMA + GATE + LEARNED_MAP
 """Endings of the names that only random feature attention has. All other names are those of fairseq's Transformer."""
 
 PROJECTIONS = tuple(f"{{attention}}.{letter}_proj." for letter in ("q", "k", "v", "out"))
@@ -34,6 +32,8 @@ class Exchanged(NamedTuple):
 def exchange(state_dict, own, decoder):
     """Drop what another attention left in a state dict, and add the initial values of what this one has beside it.
 
+    Groups of parameters change, in all layers of a place. What is of no such group stays, for torch to refuse.
+
     Args:
         state_dict: changed in place.
         own: by name, all that this decoder has of `RFA_PARAMETERS`.
@@ -41,18 +41,43 @@ def exchange(state_dict, own, decoder):
 
     Returns:
         the names of both.
+
+    Raises:
+        RuntimeError: a part of a group is missing, so the checkpoint is damaged; as torch raises for missing names.
     """
-    dropped = [
-        name
-        for name in state_dict
-        if name.startswith(f"{decoder}layers.") and name.endswith(RFA_PARAMETERS) and name not in own
-    ]
-    added = [name for name in own if name not in state_dict]
+    dropped, added = [], []
+    for place, attention in PLACES.items():
+        attentions = _attentions(state_dict, decoder, attention)
+        groups = [[name + ending for name in attentions for ending in group] for group in GROUPS[place]]
+        _refuse_damage(state_dict, groups)
+        for names in groups:
+            if own.keys().isdisjoint(names):
+                dropped += [name for name in names if name in state_dict]
+            else:
+                added += [name for name in names if name in own and name not in state_dict]
     for name in dropped:
         del state_dict[name]
     for name in added:
         state_dict[name] = own[name].clone()
     return Exchanged(dropped, added)
+
+
+def _attentions(state_dict, decoder, attention):
+    """Names of the attentions of a place in all layers, by the parameters that softmax has as well."""
+    found = re.compile(re.escape(f"{decoder}layers.") + rf"\d+\.{attention}(?=\.)")
+    matches = [found.match(name) for name in state_dict if not name.endswith(RFA_PARAMETERS)]
+    return list(dict.fromkeys(match[0] for match in matches if match))
+
+
+def _refuse_damage(state_dict, groups):
+    some = [any(name in state_dict for name in names) for names in groups]
+    some[0] = any(some)
+    missing = [name for names, wanted in zip(groups, some) if wanted for name in names if name not in state_dict]
+    if missing:
+        raise RuntimeError(
+            f"the checkpoint lacks {', '.join(missing)}, and has other parameters of the same attention; "
+            "it is damaged, use a whole one"
+        )
 
 
 def names_to_reset(state_dict, reset, places):

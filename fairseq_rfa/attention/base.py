@@ -114,6 +114,10 @@ class RandomFeatureAttention(MultiheadAttention):
         role: Optional[str] = None,
     ) -> Encoded:
         """The same of x (B, H, positions, d) in float32 or wider."""
+        if torch.jit.is_tracing() and torch.is_grad_enabled():
+            raise ValueError(
+                "torch.jit.trace cannot follow the gradients of random feature attention; use it within torch.no_grad()"
+            )
         padding = None if padding is None else padding.unsqueeze(1)
         return self.feature_map.encode(
             x, self.sigma, directions, padding, self.unnormalized, role
@@ -163,6 +167,17 @@ class RandomFeatureAttention(MultiheadAttention):
     def segment_length(self, directions: Directions) -> int:
         """So many positions of one row at a time, queries and keys, stay in the cache."""
         return max(1, GROUP_ENTRIES // (2 * self._entries(directions)))
+
+    def __prepare_scriptable__(self):
+        """Called by torch.jit.script.
+
+        Raises:
+            ValueError
+        """
+        raise ValueError(
+            "torch.jit.script cannot compile random feature attention; use --causal-attention softmax "
+            "--cross-attention softmax, or torch.jit.trace within torch.no_grad()"
+        )
 
     def _entries(self, directions: Directions) -> int:
         """The number of entries of a feature vector of all heads; no map has more than this."""

@@ -111,9 +111,18 @@ def is_plain(layer: nn.Module) -> bool:
     return type(layer) is nn.Linear and own_forward and not hooks
 
 
+def unpack_layers(model: nn.Module) -> None:
+    """The plain dense layers of the model get back the forward of their class."""
+    for layer in model.modules():
+        if is_plain(layer):
+            vars(layer).pop("forward", None)
+
+
 def _gains(x: Tensor) -> bool:
+    """Whether a packed weight is faster here, and can be used: not by a trace, which cannot hold it."""
     few = 0 < x.numel() <= x.size(-1) ** 2
-    return few and x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled()
+    can = x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled()
+    return few and can and not torch.jit.is_tracing()
 
 
 def _can_pack(weight: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from ..attention import CausalRFA, CrossRFA
+from .scripting import in_classes_of_fairseq
 
 
 class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
@@ -75,3 +76,6 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
         self.gives_weights = need_attn
         if not isinstance(self.encoder_attn, CrossRFA):
             super().make_generation_fast_(need_attn=need_attn, **options)
+
+    def __prepare_scriptable__(self):
+        return in_classes_of_fairseq(self)

@@ -3,6 +3,8 @@
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
 
+from .scripting import in_classes_of_fairseq
+
 
 class TransformerRFAEncoder(TransformerEncoderBase):
     def reorder_encoder_out(self, encoder_out, new_order):
@@ -20,3 +22,6 @@ class TransformerRFAEncoder(TransformerEncoderBase):
         if not torch.equal(reordered, sentences):
             encoder_out = super().reorder_encoder_out(encoder_out, new_order)
         return {**encoder_out, "sentences": [reordered]}
+
+    def __prepare_scriptable__(self):
+        return in_classes_of_fairseq(self)

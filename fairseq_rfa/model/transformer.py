@@ -2,7 +2,6 @@
 
 import logging
 from argparse import Namespace
-from typing import Optional
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
@@ -21,8 +20,9 @@ from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
 from .decoder_layer import TransformerRFADecoderLayer
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder
-from .monitoring import Monitor, monitor_of
+from .monitoring import monitor_of
 from .parameters import RFA_PARAMETERS, exchange
+from .scripting import in_classes_of_fairseq
 
 logger = logging.getLogger(__name__)
 
@@ -141,12 +141,16 @@ class TransformerRFADecoder(TransformerDecoderBase):
             )
         return state_dict
 
+    def __prepare_scriptable__(self):
+        return in_classes_of_fairseq(self)
+
 
 @register_model("transformer_rfa")
 class TransformerRFAModel(TransformerModelBase):
     """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
 
-    monitor: Optional[Monitor] = None
+    monitor = None
+    """A Monitor in a training that is watched. Without an annotation, which torch.jit would follow."""
 
     @classmethod
     def add_args(cls, parser):
@@ -208,3 +212,7 @@ class TransformerRFAModel(TransformerModelBase):
         for module in self.decoder.modules():
             if isinstance(module, CrossRFA):
                 module.set_beam_size(beam_size)
+
+    def __prepare_scriptable__(self):
+        """Called by torch.jit.script, which compiles what this returns."""
+        return in_classes_of_fairseq(self)

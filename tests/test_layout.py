@@ -25,7 +25,7 @@ def room_of(file, package):
 
 
 def imported(file, package):
-    """Names of the modules that a file imports, in full, as lists of parts; the package itself is called fairseq_rfa."""
+    """Names of the modules that a file imports, in full, as lists of parts; the package is called fairseq_rfa."""
     here = ["fairseq_rfa", *file.relative_to(package).parts[:-1]]
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

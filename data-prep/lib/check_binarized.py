@@ -10,6 +10,7 @@ import struct
 import sys
 
 import numpy
+
 from programs import run
 
 HEADER = struct.Struct("<9sQBQ")

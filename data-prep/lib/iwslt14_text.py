@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 
-from archive_text import member_text, member_lines, paired_lines, paired_segments
+from archive_text import member_lines, member_text, paired_lines, paired_segments
 from clean_pairs import clean_pairs, cleaning_report, moses_tokens, splits_report
 from programs import run, writing
 

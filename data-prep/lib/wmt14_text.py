@@ -10,7 +10,7 @@ import argparse
 import os
 from collections import Counter
 
-from archive_text import decode, member_text, member_lines, paired_lines, paired_segments, plain_text
+from archive_text import decode, member_lines, member_text, paired_lines, paired_segments, plain_text
 from clean_pairs import clean_pairs, cleaning_report, splits_report, words_and_marks
 from programs import run, with_news, writing
 

@@ -82,9 +82,9 @@ class CrossRFA(RandomFeatureAttention):
         query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
         size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
         parts = []
-        for query, key, value, padding in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
-            phi_k = self._key_features(key, padding, directions)
-            parts.append(self._read_segments(query, phi_k, self.split_heads(value), directions))
+        for q, k, v, blank in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
+            phi_k = self._key_features(k, blank, directions)
+            parts.append(self._read_segments(q, phi_k, self.split_heads(v), directions))
         return self.join_heads(*parts, dtype=dtype)
 
     def _read_segments(

@@ -5,7 +5,7 @@ import textwrap
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
+from matplotlib import pyplot, ticker
 
 COLOURS = {"rfa": "#0072b2", "baseline": "#d55e00"}
 WITHOUT_COLOUR, PAPER_COLOUR = "#888888", "#009e73"

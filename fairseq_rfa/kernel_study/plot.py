@@ -3,10 +3,10 @@
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib import pyplot, ticker
+from matplotlib.lines import Line2D
 
-from .verdict import CLAIM_ERROR, curves  # noqa: E402
+from .verdict import CLAIM_ERROR, curves
 
 COLOURS = {"gaussian": "#0072b2", "cosine": "#56b4e9", "arccos": "#009e73", "positive": "#d55e00"}
 STYLES = {"independent": "-", "orthogonal": "--"}

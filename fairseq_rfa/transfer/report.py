@@ -69,8 +69,8 @@ def describe_sigma(fitted, feature_map):
             lines.append(f"  {place} attention of layer {layer}: {values}")
     if not FEATURE_MAPS[feature_map].exponential:
         lines.append(
-            f"sharp weights, of a great sigma, need very many directions of the map {feature_map}; without further training "
-            "positive, or no --fit-data, may be nearer to softmax"
+            f"sharp weights, of a great sigma, need very many directions of the map {feature_map}; "
+            "without further training positive, or no --fit-data, may be nearer to softmax"
         )
     return lines
 

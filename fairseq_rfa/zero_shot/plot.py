@@ -3,12 +3,12 @@
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib import pyplot, ticker
+from matplotlib.lines import Line2D
 
-from ..kernel_study.plot import COLOURS as COLOURS_OF_KERNELS  # noqa: E402
-from ..kernel_study.plot import write_figure  # noqa: E402
-from .cases import OWN  # noqa: E402
+from ..kernel_study.plot import COLOURS as COLOURS_OF_KERNELS
+from ..kernel_study.plot import write_figure
+from .cases import OWN
 
 COLOURS = {**COLOURS_OF_KERNELS, "elu": "#cc79a7", "learned": "#e69f00"}
 STYLES = {"softmax": "-", "unit-length": "--", OWN: "-."}

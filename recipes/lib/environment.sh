@@ -66,8 +66,8 @@ use_own_environment() {
 # activate_environment [MODULE…]: also asks for these modules (pytest).
 activate_environment() {
     local modules=(fairseq torch matplotlib sacrebleu sacremoses sentencepiece subword_nmt tensorboardX "$@") conda=${CONDA_PREFIX-}
-    # The tests also read what is written for TensorBoard, and build what pip installs.
-    [[ " $* " != *" pytest "* ]] || modules+=(tensorboard setuptools)
+    # The tests also read what is written for TensorBoard, check habits, and build what pip installs.
+    [[ " $* " != *" pytest "* ]] || modules+=(tensorboard ruff setuptools)
     # The base environment of conda is active without being chosen; nothing is installed there.
     [ "${CONDA_DEFAULT_ENV-}" != base ] || conda=
     if has_everything "${modules[@]}" && command -v fairseq-train >/dev/null; then

@@ -57,7 +57,12 @@ def test_few_rows_take_the_packed_weight_and_many_do_not(monkeypatch):
 
 @pytest.mark.parametrize(
     "weight",
-    [torch.ones(512, 256).double(), torch.ones(512, 256).bfloat16(), torch.ones(511, 256), torch.ones(512, 256, device="meta")],
+    [
+        torch.ones(512, 256).double(),
+        torch.ones(512, 256).bfloat16(),
+        torch.ones(511, 256),
+        torch.ones(512, 256, device="meta"),
+    ],
     ids=["float64", "bfloat16", "small", "elsewhere"],
 )
 def test_what_is_not_packed(weight):

@@ -87,7 +87,9 @@ def test_only_its_own_measurement_runs_without_attention(monkeypatch):
             called = seen.setdefault(name, set())
             hooks = [
                 model.decoder.layers[0].fc1.register_forward_hook(
-                    lambda *_, which=which: called.add((which, attention_of(models[which]) == before[which]))
+                    lambda *_, which=which, called=called: called.add(
+                        (which, attention_of(models[which]) == before[which])
+                    )
                 )
                 for which, model in models.items()
             ]

@@ -205,6 +205,7 @@ def test_a_window_costs_no_more_than_the_sentence(make, decoding):
                 return module(x)
             for t in range(20):
                 module(x[t : t + 1], incremental_state=state)
+        return None
 
     multiplied, written = _operations(lambda: run(20))
     for window in (21, 1000):

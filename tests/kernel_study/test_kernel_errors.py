@@ -60,7 +60,7 @@ def slow_errors(name, points, v, w, b):
     for head in range(w.size(0)):
         sigma = points.sigma[head, 0].tolist()
 
-        def scaled(x):
+        def scaled(x, sigma=sigma):
             length = 1.0 if points.unnormalized else math.sqrt(dot(x, x))
             return [s * a / length for s, a in zip(sigma, x)]
 

@@ -38,7 +38,8 @@ def _search(model, task, beam=3):
 def _same(found, expected, tolerance=1e-4):
     for one, two in zip(found, expected, strict=True):
         assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in two]
-        assert all(largest_difference(x["positional_scores"], y["positional_scores"]) < tolerance for x, y in zip(one, two))
+        scores = [(x["positional_scores"], y["positional_scores"]) for x, y in zip(one, two)]
+        assert all(largest_difference(*pair) < tolerance for pair in scores)
 
 
 @each_model

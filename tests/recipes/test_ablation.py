@@ -19,8 +19,8 @@ NAMES = (
 ).split()
 
 
-def arguments(data, out, *more):
-    options = ["--data", data, "--out", out, "--study", "baselines", "--max-epoch", 8]
+def arguments(binarized, out, *more):
+    options = ["--data", binarized, "--out", out, "--study", "baselines", "--max-epoch", 8]
     return [*map(str, options), "--beam", "2", "--seed", "3", *more, "--", *SMALL]
 
 

@@ -74,22 +74,22 @@ def test_a_queue_that_is_not_finished(out):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     report = json.loads((out / "ablation.json").read_text(encoding="utf-8"))
     assert report["signature"] == {
-        **{"architecture": "transformer_rfa_tiny", "epochs": 2, "updates": 288, "seed": 3, "beam": 5},
-        **{"precision": "float32", "device": "cpu", "threads": 1, "flags": "'--lr' '0.002'", "data": "abc"},
+        "architecture": "transformer_rfa_tiny", "epochs": 2, "updates": 288, "seed": 3, "beam": 5,
+        "precision": "float32", "device": "cpu", "threads": 1, "flags": "'--lr' '0.002'", "data": "abc",
         "versions": {"torch": "2.13.0", "fairseq": "0.12.3", "fairseq_rfa": "0.1.0", "sacrebleu": "2.6.0"},
-        **{"commit": "a" * 40, "sacrebleu": BLEU},
+        "commit": "a" * 40, "sacrebleu": BLEU,
     }
     assert report["runs"]["cross_dim_16"] == {
-        **{"study": "cross", "architecture": "transformer_rfa_tiny", "flags": ["--rfa-cross-dim", "16"]},
-        **{"status": "complete", "reason": None, "parameters": 1520896},
-        **{"directions": {"causal": 64, "cross": 16}, "perplexity": 31.0, "perplexity_ratio": 1.55},
-        **{"perplexities": {"1": 31.0, "2": 200.0}, "bleu": 12.0, "minutes": 3.0},
+        "study": "cross", "architecture": "transformer_rfa_tiny", "flags": ["--rfa-cross-dim", "16"],
+        "status": "complete", "reason": None, "parameters": 1520896,
+        "directions": {"causal": 64, "cross": 16}, "perplexity": 31.0, "perplexity_ratio": 1.55,
+        "perplexities": {"1": 31.0, "2": 200.0}, "bleu": 12.0, "minutes": 3.0,
     }
     runs = report["runs"]
     assert {name: run["status"] for name, run in runs.items() if run["status"] != "not run"} == {
         **dict.fromkeys(["softmax", "rfa", "cross_dim_16"], "complete"),
-        **{"causal_dim_16": "did not train", "cosine": "did not train"},
-        **{"learned": "not finished", "gate": "failed"},
+        "causal_dim_16": "did not train", "cosine": "did not train",
+        "learned": "not finished", "gate": "failed",
     }
     assert (runs["cosine"]["perplexity"], runs["cosine"]["perplexities"]) == (None, {"1": None, "2": None})
     assert (runs["learned"]["perplexity"], runs["learned"]["perplexities"]) == (None, {"1": 99.0})

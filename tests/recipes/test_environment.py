@@ -125,7 +125,7 @@ def test_no_python_is_one_clear_line(machine):
 
 
 @pytest.mark.parametrize(
-    "module", ["matplotlib", "pytest", "sentencepiece", "setuptools", "tensorboard", "tensorboardX"]
+    "module", ["matplotlib", "pytest", "ruff", "sentencepiece", "setuptools", "tensorboard", "tensorboardX"]
 )
 def test_what_an_active_environment_lacks_is_installed(machine, module):
     machine.add("python")

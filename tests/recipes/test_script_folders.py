@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+
 from scripts import ROOT, environment, refused, succeed
 
 FOLDERS = ("data-prep", "recipes")

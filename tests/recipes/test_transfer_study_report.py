@@ -118,8 +118,8 @@ def test_a_study_that_is_not_finished(out):
     sign = report["signature"]
     assert (sign["map"], sign["directions"], sign["seed"]) == ("gaussian", {"causal": 64, "cross": 128}, 3)
     assert report["sources"]["softmax"] == {
-        **{"updates": 144, "training_loss": 3.8, "training_nll_loss": 2.4},
-        **{"perplexity": 4.0, "bleu": 31.5},
+        "updates": 144, "training_loss": 3.8, "training_nll_loss": 2.4,
+        "perplexity": 4.0, "bleu": 31.5,
     }
     arms = report["arms"]
     # Means of two rows: 5.25, 4.375, 4.125, 3.95, 3.8.

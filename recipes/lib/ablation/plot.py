@@ -3,7 +3,7 @@
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
+from matplotlib import pyplot, ticker
 
 COLOURS = {
     "softmax": "#444444",
@@ -63,7 +63,7 @@ def draw_bars(axes, runs):
     bars = sorted(ready(runs, ["maps", "variants"]), key=lambda bar: bar[1]["perplexity"])
     trained = [run["perplexity"] for _, run in bars if run["status"] == "complete"]
     names = {"rfa": "rfa (gaussian)"}
-    for row, (name, run) in enumerate(bars):
+    for row, (_, run) in enumerate(bars):
         perplexity, study = run["perplexity"], run["study"]
         complete = run["status"] == "complete"
         axes.barh(row, perplexity if complete else 0, color=COLOURS[study])

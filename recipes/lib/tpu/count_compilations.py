@@ -14,6 +14,7 @@ import sys
 
 from fairseq_cli import train  # before torch_xla, which would take the log
 
+# isort: split
 import torch
 import torch_xla
 import torch_xla.debug.metrics

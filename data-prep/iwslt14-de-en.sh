@@ -28,7 +28,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
-out= from= source=de target=en checksums= merges=10000 jobs=$(getconf _NPROCESSORS_ONLN)
+out='' from='' source=de target=en checksums='' merges=10000 jobs=$(getconf _NPROCESSORS_ONLN)
 url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
 while [ $# -gt 0 ]; do
     case $1 in

@@ -19,7 +19,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
-out= from= source=en target=de merges=4000
+out='' from='' source=en target=de merges=4000
 url=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 while [ $# -gt 0 ]; do
     case $1 in

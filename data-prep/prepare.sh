@@ -32,8 +32,8 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
-raw= source= target= out= subword=bpe merges=4000 vocabulary_size=32000 jobs=1
-no_dash_splits= lowercase= separate_dictionaries=
+raw='' source='' target='' out='' subword=bpe merges=4000 vocabulary_size=32000 jobs=1
+no_dash_splits='' lowercase='' separate_dictionaries=''
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
@@ -90,7 +90,8 @@ done
 mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
 checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)
-flags=$(printf '%s\n' $no_dash_splits $lowercase $separate_dictionaries | sed 's/^--//')
+flags=$(printf '%s\n' ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
+    ${separate_dictionaries:+"$separate_dictionaries"} | sed 's/^--//')
 same_settings "$out/settings" "source=$source
 target=$target
 $size_setting
@@ -132,7 +133,7 @@ if [ "$subword" = bpe ]; then
     text=$out/tokenized model_option=--codes
     mkdir -p tokenized
     for language in "$source" "$target"; do
-        encode moses --language "$language" $no_dash_splits $lowercase \
+        encode moses --language "$language" ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
             --from "$out/raw" --to "$text" "${splits[@]/%/.$language}"
     done
 fi

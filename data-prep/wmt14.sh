@@ -36,7 +36,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
-target= out= from= subword=sentencepiece vocabulary_size=32000 merges=32000 checksums= url=
+target='' out='' from='' subword=sentencepiece vocabulary_size=32000 merges=32000 checksums='' url=''
 jobs=$(getconf _NPROCESSORS_ONLN)
 while [ $# -gt 0 ]; do
     case $1 in

@@ -45,7 +45,7 @@ queue=(
     "unnormalized     variants   $tiny              --rfa-unnormalized"
 )
 
-data= out= max_epoch=4 jobs=1 beam=5 seed=1 studies=() list= flags=()
+data='' out='' max_epoch=4 jobs=1 beam=5 seed=1 studies=() list='' flags=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;

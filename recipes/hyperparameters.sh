@@ -5,6 +5,8 @@
 # 64 directions in causal and 128 in cross attention, softmax in the encoder. It does not state the
 # optimizer's settings, learning rate, warm-up, dropout, batch, number of updates, averaging and
 # beam of its runs: all numbers in this file are our choice, the usual ones for these data sets.
+#
+# shellcheck disable=SC2034 # what the scripts read
 
 hyperparameters=(
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1

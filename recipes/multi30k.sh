@@ -20,7 +20,7 @@ set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
 
-data= out= beam=5 training=() flags=()
+data='' out='' beam=5 training=() flags=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;

@@ -22,7 +22,7 @@ set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
 
-data= checkpoint= reference= subset=test beam=5 out= json= dry_run= flags=()
+data='' checkpoint='' reference='' subset=test beam=5 out='' json='' dry_run='' flags=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;

@@ -19,7 +19,7 @@ source "$here/lib/common.sh"
 source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
 
-data= out= max_epoch= max_update= flags=()
+data='' out='' max_epoch='' max_update='' flags=()
 multi30k
 while [ $# -gt 0 ]; do
     case $1 in

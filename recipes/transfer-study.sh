@@ -49,10 +49,10 @@ source "$here/lib/queue.sh"
 source "$here/lib/transfer/plan.sh"
 source "$here/lib/transfer/runs.sh"
 
-data= out= preset=small softmax_checkpoint= rfa_checkpoint= imitate=() zero_shot= dry_run=
-source_updates= arm_updates= arm_lr= arm_warmup= log_interval=10 smooth=50 beam=5 seed=1 jobs=
-device= workers=1 precision= max_tokens=4096 flags=()
-given_arch= given_update_tokens= chosen=()
+data='' out='' preset=small softmax_checkpoint='' rfa_checkpoint='' imitate=() zero_shot='' dry_run=''
+source_updates='' arm_updates='' arm_lr='' arm_warmup='' log_interval=10 smooth=50 beam=5 seed=1 jobs=''
+device='' workers=1 precision='' max_tokens=4096 flags=()
+given_arch='' given_update_tokens='' chosen=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;

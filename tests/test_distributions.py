@@ -14,7 +14,7 @@ from scripts import files_below
 from tiny_data import ROOT
 
 FOLDERS = ("data-prep", "fairseq_rfa", "recipes", "tests")
-FILES = ("LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "ruff.toml", "setup.py")
+FILES = (".shellcheckrc", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "ruff.toml", "setup.py")
 WITHOUT_NETWORK = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 
 

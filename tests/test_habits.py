@@ -1,25 +1,48 @@
-"""Habits of the code base that ruff holds; which ones, says ruff.toml."""
+"""Habits of the code base that ruff and shellcheck hold; which ones, say ruff.toml and .shellcheckrc."""
 
+import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
 from tiny_data import ROOT
 
+FOLDERS = (".ci", "data-prep", "recipes", "tests")
+SHEBANG = "#!/usr/bin/env bash\n"
 
-def faults(folder):
-    """What ruff finds in a folder, with the project's rules."""
-    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise", "--quiet"]
-    result = subprocess.run(
-        [*command, "--config", str(ROOT / "ruff.toml"), str(folder)], cwd=folder, capture_output=True, text=True
-    )
+
+def lines_of(*command, folder):
+    """What a command prints; an error of its own fails the test."""
+    result = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True)
     assert not result.stderr, result.stderr
     return result.stdout.splitlines()
 
 
+def faults_of_python(folder):
+    options = ["--no-cache", "--quiet", "--output-format", "concise", "--config", ROOT / "ruff.toml"]
+    return lines_of(sys.executable, "-m", "ruff", "check", *options, folder, folder=folder)
+
+
+def faults_of_scripts(scripts):
+    """What shellcheck finds in scripts and in what they source."""
+    path = shutil.which("shellcheck", path=sysconfig.get_path("scripts")) or shutil.which("shellcheck")
+    assert path, "no command shellcheck; run: pip install -e '.[test]'"
+    options = ["--rcfile", ROOT / ".shellcheckrc", "--check-sourced", "--format", "gcc"]
+    return lines_of(path, *options, *scripts, folder=ROOT)
+
+
+def shell_files():
+    """Scripts, and the texts of all files in the language of the shell by their names."""
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix == ".sh"]
+    texts = {file: file.read_text(encoding="utf-8") for file in [ROOT / ".ci/run", *files] if file.exists()}
+    return [file for file, text in texts.items() if text.startswith("#!")], texts
+
+
 def test_python_keeps_the_habits():
-    assert not faults(ROOT)
+    assert not faults_of_python(ROOT)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +56,32 @@ def test_python_keeps_the_habits():
         (f"NAME = '{'x' * 120}'\n", "E501"),
     ],
 )
-def test_a_fault_is_found(tmp_path, text, rule):
+def test_a_fault_of_python_is_found(tmp_path, text, rule):
     (tmp_path / "example.py").write_text(text)
-    assert any(f" {rule} " in line for line in faults(tmp_path))
+    assert any(f" {rule} " in line for line in faults_of_python(tmp_path))
+
+
+def test_scripts_keep_the_habits():
+    scripts, _ = shell_files()
+    assert len(scripts) > 10
+    assert not faults_of_scripts(scripts)
+
+
+def test_each_file_that_is_no_script_is_sourced_by_one():
+    """Or nothing would check it."""
+    scripts, texts = shell_files()
+    sourced = {name for script in scripts for name in re.findall(r"^ *source .*/([\w-]+\.sh)\"", texts[script], re.M)}
+    assert {file.name for file in texts if file not in scripts} == sourced
+
+
+@pytest.mark.parametrize(
+    "text, rule", [("rm -- $1\n", "SC2086"), ("name=1\n", "SC2034"), ("local name=1\n", "SC2168"), ("cd folder\n", "SC2164")]
+)
+@pytest.mark.parametrize("is_sourced", [False, True])
+def test_a_fault_of_a_script_is_found(tmp_path, text, rule, is_sourced):
+    script = tmp_path / "example.sh"
+    if is_sourced:
+        (tmp_path / "part.sh").write_text(text)
+        text = 'here=$(dirname -- "$0")\nsource "$here/part.sh"\n'
+    script.write_text(SHEBANG + text)
+    assert any(line.endswith(f"[{rule}]") for line in faults_of_scripts([script]))

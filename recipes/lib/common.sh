@@ -100,6 +100,7 @@ refuse_flags() {
 }
 
 # find_languages DATA [SUBSET]: sets source and target from the names of the binarized files.
+# shellcheck disable=SC2034 # what the scripts read
 find_languages() {
     local files name subset=${2-train}
     [ -d "$1" ] || fail "--data '$1' is not a folder; give the folder 'binarized' made by data-prep/"
@@ -120,6 +121,7 @@ need_module() {
 
 # read_preparation DATA: sets tokenizer, bpe and letter_case to what the file DATA/preparation says
 # (moses, subword_nmt and mixed where it says nothing), and pieces to the file that splits words.
+# shellcheck disable=SC2034 # what the scripts read
 read_preparation() {
     local file=$1/preparation line
     tokenizer=moses bpe=subword_nmt letter_case=mixed
@@ -164,9 +166,12 @@ append_flag() {
 }
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
+# shellcheck disable=SC2034 # what the scripts read
 plugin=$root/fairseq_rfa
 
 # "${recipes_helper[@]}" MODULE ARGUMENT… runs a Python helper of recipes/lib, data_prep_helper one of
 # data-prep/lib. Helpers find each other there; with -P, what lies in the current folder is not taken for one.
+# shellcheck disable=SC2034 # what the scripts read
 recipes_helper=(env "PYTHONPATH=$root/recipes/lib${PYTHONPATH:+:$PYTHONPATH}" python -P -m)
+# shellcheck disable=SC2034 # what the scripts read
 data_prep_helper=(env "PYTHONPATH=$root/data-prep/lib${PYTHONPATH:+:$PYTHONPATH}" python -P -m)

@@ -64,6 +64,7 @@ use_own_environment() {
 }
 
 # activate_environment [MODULE…]: also asks for these modules (pytest).
+# shellcheck disable=SC2120 # the tests name modules
 activate_environment() {
     local modules=(fairseq torch matplotlib sacrebleu sacremoses sentencepiece subword_nmt tensorboardX "$@") conda=${CONDA_PREFIX-}
     # The tests also read what is written for TensorBoard, check habits, and build what pip installs.

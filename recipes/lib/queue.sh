@@ -38,11 +38,11 @@ run_one() {
 
 # stop_runs: ends the process groups of all runs; whoever ignores the request is killed.
 stop_runs() {
-    local groups signal attempt
+    local groups signal
     mapfile -t groups <<<"$(jobs -rp)"
     for signal in TERM KILL; do
         kill "-$signal" -- "${groups[@]/#/-}" 2>/dev/null || return 0
-        for attempt in {1..15}; do
+        for _ in {1..15}; do
             kill -0 -- "${groups[@]/#/-}" 2>/dev/null || return 0
             sleep 0.2
         done

@@ -75,7 +75,8 @@ def test_each_file_that_is_no_script_is_sourced_by_one():
 
 
 @pytest.mark.parametrize(
-    "text, rule", [("rm -- $1\n", "SC2086"), ("name=1\n", "SC2034"), ("local name=1\n", "SC2168"), ("cd folder\n", "SC2164")]
+    "text, rule",
+    [("rm -- $1\n", "SC2086"), ("name=1\n", "SC2034"), ("local name=1\n", "SC2168"), ("cd folder\n", "SC2164")],
 )
 @pytest.mark.parametrize("is_sourced", [False, True])
 def test_a_fault_of_a_script_is_found(tmp_path, text, rule, is_sourced):

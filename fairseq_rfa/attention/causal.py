@@ -31,6 +31,9 @@ class CausalRFA(RandomFeatureAttention):
         options: those of `RandomFeatureAttention`.
     """
 
+    __jit_unused_properties__ = ("local_window",)
+    """What torch.jit.trace would compile otherwise."""
+
     def __init__(
         self,
         *arguments,

@@ -64,7 +64,8 @@ def causal(
     """
     dtype, length, wanted = v.dtype, v.size(2), window
     if state is None:
-        window = max(1, min(window, length))  # There are no more keys than these.
+        if not torch.jit.is_tracing():  # A trace is for any length.
+            window = max(1, min(window, length))  # There are no more keys than these.
         state = empty_state(key, v, window)
     flow = recurrence(wide(gate_logits), wide(key.log_factor), padding, state.log_scale)
     if flow is None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetch IWSLT14 German-English (TED talks) and prepare it for fairseq in the way that makes
-# published scores comparable.
+# Fetch IWSLT14 German-English (TED talks) and prepare it for fairseq in the published way: the
+# text is that of fairseq's own prepare-iwslt14.sh, byte for byte.
 #
 #   data-prep/iwslt14-de-en.sh --out data/iwslt14
 #   data-prep/iwslt14-de-en.sh --out data/iwslt14 --from DIR
@@ -15,11 +15,18 @@
 # --jobs N        processes (default: all cores); the result does not depend on them
 # --url URL       download from this address (default: the copy that fairseq's own examples use)
 #
-# Lines of metadata and tags are left out, words are Moses tokens (dashes not split) in small
-# letters, training pairs have 1 to 175 tokens on each side and at most 1.5 times as many on one
-# side as on the other, every 23rd of them is for validation. The test is dev2010, dev2012,
-# tst2010, tst2011 and tst2012; ’ becomes ' there. The dictionaries are separate. OUT/raw has the
-# same lines with capitals and without tokens. Needs about 300 MB of disk and a few minutes.
+# Lines of metadata and tags are left out, words are the tokens of Moses' tokenizer.perl since
+# November 2018 (dashes not split, the last full stop of a line always split) in small letters,
+# training pairs have 1 to 175 tokens on each side and at most 1.5 times as many on one side as on
+# the other, every 23rd of them is for validation. The test is dev2010, dev2012, tst2010, tst2011
+# and tst2012; ’ becomes ' there, and entities such as &amp; stay as they stand. The dictionaries
+# are separate. OUT/raw has the same lines with capitals and without tokens. Needs about 300 MB of
+# disk and a few minutes.
+#
+# The last lines compare counts with the published ones and say which of the published files
+# (tokens and BPE of validation and test, BPE codes) were recognised by their SHA-256; a warning
+# names what differs. Where a model gets raw text, fairseq's --tokenizer moses leaves the last full
+# stop at an abbreviation.
 #
 # The checksum of the archive is kept in OUT/archives.sha256, and a later run with another
 # archive is refused. A second run repeats nothing that is complete.
@@ -62,7 +69,7 @@ if [ ! -d "$out/raw" ]; then
     write_folder "$out/raw" "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
-    --merges "$merges" --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"
+    --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"
 
 compare "train pairs" "$(count_lines "$out/raw/train.de")" 160239
 compare "valid pairs" "$(count_lines "$out/raw/valid.de")" 7283
@@ -70,3 +77,4 @@ compare "test pairs" "$(count_lines "$out/raw/test.de")" 6750
 compare "German types" "$(types de)" 8848
 compare "English types" "$(types en)" 6632
 warn_of_differences
+"${data_prep_helper[@]}" published "$out"

@@ -12,6 +12,9 @@
 # --merges N      joint BPE merges (default 4000)
 # --vocabulary-size N
 #                 sentencepiece's pieces (default 32000)
+# --perl-moses    Moses tokens as Moses' own tokenizer.perl makes them since November 2018, and not
+#                 as sacremoses and with it fairseq's --tokenizer moses do: the last full stop of a
+#                 line is always a token, letters of other scripts are not taken apart
 # --no-dash-splits, --lowercase
 #                 how Moses tokens are made: words with a dash stay whole, capitals become small
 # --separate-dictionaries
@@ -20,7 +23,8 @@
 #
 # It makes
 #   OUT/raw/        the text as it came; score translations against OUT/raw/test.TARGET
-#   OUT/tokenized/  Moses tokens, as `--tokenizer moses` of fairseq makes them (for bpe)
+#   OUT/tokenized/  Moses tokens, as `--tokenizer moses` of fairseq makes them (for bpe), or Moses
+#                   itself where --perl-moses says so
 #   OUT/bpe/        the same, or the raw text, in subwords
 #   OUT/binarized/  for fairseq-train and fairseq-generate; the BPE codes are in
 #                   OUT/binarized/code, or the model in OUT/binarized/sentencepiece.model, and
@@ -33,7 +37,7 @@ source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
 raw='' source='' target='' out='' subword=bpe merges=4000 vocabulary_size=32000 jobs=1
-no_dash_splits='' lowercase='' separate_dictionaries=''
+perl_moses='' no_dash_splits='' lowercase='' separate_dictionaries=''
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
@@ -42,7 +46,7 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
-        --no-dash-splits | --lowercase | --separate-dictionaries)
+        --perl-moses | --no-dash-splits | --lowercase | --separate-dictionaries)
             set_option "$1" "$1"
             shift
             ;;
@@ -58,8 +62,9 @@ case $subword in
     bpe) model=code size=$merges way=subword_nmt size_setting=merges=$merges ;;
     sentencepiece)
         model=sentencepiece.model size=$vocabulary_size way=sentencepiece size_setting=vocabulary_size=$size
-        [ -z "$no_dash_splits$lowercase" ] ||
-            fail "$no_dash_splits $lowercase: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
+        for flag in $perl_moses $no_dash_splits $lowercase; do
+            fail "$flag: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
+        done
         ;;
     *) fail "--subword '$subword' is not one of bpe, sentencepiece" ;;
 esac
@@ -90,7 +95,7 @@ done
 mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
 checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)
-flags=$(printf '%s\n' ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
+flags=$(printf '%s\n' ${perl_moses:+"$perl_moses"} ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
     ${separate_dictionaries:+"$separate_dictionaries"} | sed 's/^--//')
 same_settings "$out/settings" "source=$source
 target=$target
@@ -133,7 +138,7 @@ if [ "$subword" = bpe ]; then
     text=$out/tokenized model_option=--codes
     mkdir -p tokenized
     for language in "$source" "$target"; do
-        encode moses --language "$language" ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
+        encode moses --language "$language" ${perl_moses:+"$perl_moses"} ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
             --from "$out/raw" --to "$text" "${splits[@]/%/.$language}"
     done
 fi

@@ -1,5 +1,6 @@
 """Lines and segments of the files in the archives of parallel corpora."""
 
+import codecs
 import contextlib
 import gzip
 import html
@@ -32,10 +33,15 @@ def find_member(tar, name):
 
 
 def member_lines(archive, name):
-    """The lines of a file in a tar archive as bytes, unpacked where its name ends with .gz."""
+    """The lines of a file in a tar archive as bytes, unpacked where its name ends with .gz.
+
+    A byte order mark at the start of the file is left out.
+    """
     with errors_of(archive, name), tarfile.open(archive) as tar:
         stream = tar.extractfile(find_member(tar, name))
         with gzip.open(stream) if name.endswith(".gz") else stream as lines:
+            for line in itertools.islice(lines, 1):
+                yield line.removeprefix(codecs.BOM_UTF8)
             yield from lines
 
 
@@ -54,8 +60,8 @@ def paired_lines(first, second, names):
 
 
 def plain_text(line):
-    """A line as all later tools see it: one line, without spaces or a byte order mark at its ends."""
-    return SEPARATOR.sub(" ", line).strip(" \t\n\ufeff")
+    """A line as all later tools see it: one line, without spaces at its ends."""
+    return SEPARATOR.sub(" ", line).strip(" \t\n")
 
 
 def decode(data, name):
@@ -73,7 +79,7 @@ def attribute(name, text):
     return found[1] if found else ""
 
 
-def read_segments(text, name):
+def read_segments(text, name, keep_entities=False):
     """The texts of an SGM or XML set by document and segment id."""
     found, document = {}, ""
     for piece in PIECE.finditer(text):
@@ -83,14 +89,16 @@ def read_segments(text, name):
         key = document, attribute("id", piece["seg"])
         if key in found:
             raise ValueError(f"{name}: segment {key[1]} of document '{key[0]}' occurs twice")
-        decoded = ENTITY.sub(lambda entity: html.unescape(entity[0]), piece["text"])
-        found[key] = plain_text(decoded.replace("\n", " "))
+        segment = piece["text"].replace("\n", " ")
+        if not keep_entities:
+            segment = ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
+        found[key] = plain_text(segment)
     return found
 
 
-def paired_segments(first, second, names):
+def paired_segments(first, second, names, keep_entities=False):
     """Pairs of segments with the same document and id, in the order of the first set."""
-    sets = [read_segments(text, name) for text, name in zip((first, second), names)]
+    sets = [read_segments(text, name, keep_entities) for text, name in zip((first, second), names)]
     if len(sets[0]) != len(sets[1]):
         raise ValueError(f"{names[0]} has {len(sets[0])} segments, {names[1]} has {len(sets[1])}")
     if not sets[0]:

@@ -6,21 +6,15 @@ from collections import Counter
 
 from archive_text import plain_text
 from check_parallel import SEPARATOR
+from moses import split_words
 from programs import map_chunks, read_lines
 
 RATIO = 1.5
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
-@functools.cache
-def moses(language):
-    from sacremoses import MosesTokenizer
-
-    return MosesTokenizer(language)
-
-
 def moses_tokens(text, language):
-    return len(moses(language).tokenize(text))
+    return len(split_words(text, language, perl=True).split())
 
 
 def words_and_marks(text, language):

@@ -9,18 +9,15 @@ import argparse
 import functools
 import os
 
-from clean_pairs import moses
+from moses import split_words, to_lower
 from programs import map_chunks, read_lines, run, with_news, writing
 
 MOST_CACHED_WORDS = 1_000_000
 
 
-def moses_tokens(lines, language, dash_splits, lowercase):
-    tokenize = functools.partial(
-        moses(language).tokenize, aggressive_dash_splits=dash_splits, return_str=True
-    )
-    tokenized = map(tokenize, lines)
-    return [line.lower() for line in tokenized] if lowercase else list(tokenized)
+def moses_tokens(lines, language, perl, dash_splits, lowercase):
+    tokenized = [split_words(line, language, perl, dash_splits) for line in lines]
+    return list(map(to_lower, tokenized)) if lowercase else tokenized
 
 
 @functools.cache
@@ -54,6 +51,7 @@ def function_of(options):
         return functools.partial(
             moses_tokens,
             language=options.language,
+            perl=options.perl_moses,
             dash_splits=not options.no_dash_splits,
             lowercase=options.lowercase,
         )
@@ -73,6 +71,7 @@ def main():
         part.add_argument("files", nargs="+")
         if way == "moses":
             part.add_argument("--language", required=True)
+            part.add_argument("--perl-moses", action="store_true")
             part.add_argument("--no-dash-splits", action="store_true")
             part.add_argument("--lowercase", action="store_true")
         elif way == "subword_nmt":

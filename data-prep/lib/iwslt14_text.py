@@ -54,7 +54,7 @@ def write_test(archive, folder):
         for test in TESTS:
             names = [test.format(language) for language in LANGUAGES]
             texts = [member_text(archive, name) for name in names]
-            for pair in paired_segments(*texts, names):
+            for pair in paired_segments(*texts, names, keep_entities=True):
                 for stream, text in zip((german, english), pair):
                     stream.write(text.replace("’", "'") + "\n")
 

@@ -28,8 +28,8 @@
 # names what differs. Where a model gets raw text, fairseq's --tokenizer moses leaves the last full
 # stop at an abbreviation.
 #
-# The checksum of the archive is kept in OUT/archives.sha256, and a later run with another
-# archive is refused. A second run repeats nothing that is complete.
+# When the text was taken, the checksum of the archive is kept in OUT/archives.sha256, and a later
+# run with another archive is refused. A second run repeats nothing that is complete.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
@@ -66,7 +66,7 @@ same_corpus iwslt14-de-en
 need_archives "$url/de-en.tgz"
 if [ ! -d "$out/raw" ]; then
     say "taking the text out of $archives/de-en.tgz"
-    write_folder "$out/raw" "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs"
+    take_text "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
     --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"

@@ -89,7 +89,8 @@ for split in "${splits[@]}"; do
         file=$out/raw/$ours.$language
         if [ -n "$from" ]; then
             write_file "$file.new" take_local "$name.$language" || exit 1
-            if [ -f "$file" ] && ! cmp --quiet -- "$file" "$file.new"; then
+            # Text with which prepare.sh did not begin does not bind later runs.
+            if [ -f "$out/settings" ] && [ -f "$file" ] && ! cmp --quiet -- "$file" "$file.new"; then
                 rm -f -- "$file.new"
                 fail "'$file' is not the text of --from '$from'; use another --out or remove the folder"
             fi

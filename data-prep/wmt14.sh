@@ -29,8 +29,8 @@
 # with their translation. Validation is newstest2013, the test is newstest2014 with all of its
 # 3,003 lines; the dictionary is joined.
 #
-# The checksums of the archives are kept in OUT/archives.sha256, and a later run with other
-# archives is refused. A second run repeats nothing that is complete.
+# When the text was taken, the checksums of the archives are kept in OUT/archives.sha256, and a
+# later run with other archives is refused. A second run repeats nothing that is complete.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
@@ -130,7 +130,7 @@ if [ ! -d "$out/raw" ]; then
     arguments+=(--valid "$(archive_of "${valid_and_test[0]}")" "$member")
     read -r _ _ source_member target_member <<<"${valid_and_test[1]}"
     arguments+=(--test "$(archive_of "${valid_and_test[1]}")" "$source_member" "$target_member")
-    write_folder "$out/raw" "${data_prep_helper[@]}" wmt14_text --source en --target "$target" \
+    take_text "${data_prep_helper[@]}" wmt14_text --source en --target "$target" \
         --jobs "$jobs" "${arguments[@]}"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source en --target "$target" --out "$out" \

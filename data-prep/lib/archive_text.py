@@ -22,14 +22,14 @@ def errors_of(archive, name):
         yield
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{archive} cannot be read at '{name}' ({reason}); fetch it again") from None
+        raise ValueError(f"{archive} cannot be read at '{name}' ({reason}); fetch it again and put it there") from None
 
 
 def find_member(tar, name):
     for member in tar:
         if posixpath.normpath(member.name) == name and member.isfile():
             return member
-    raise ValueError(f"{tar.name} holds no '{name}'; give the archive of the original release")
+    raise ValueError(f"{tar.name} holds no '{name}'; put the archive of the original release there")
 
 
 def member_lines(archive, name):
@@ -70,7 +70,7 @@ def decode(data, name):
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{name}:{line}: byte {data[error.start]:#04x} is not UTF-8; fetch the archive again"
+            f"{name}:{line}: byte {data[error.start]:#04x} is not UTF-8; put the archive of the original release there"
         ) from None
 
 
@@ -102,7 +102,7 @@ def paired_segments(first, second, names, keep_entities=False):
     if len(sets[0]) != len(sets[1]):
         raise ValueError(f"{names[0]} has {len(sets[0])} segments, {names[1]} has {len(sets[1])}")
     if not sets[0]:
-        raise ValueError(f"{names[0]} has no segments; give the archive of the original release")
+        raise ValueError(f"{names[0]} has no segments; put the archive of the original release there")
     for document, number in sets[0]:
         if (document, number) not in sets[1]:
             raise ValueError(f"{names[1]} has no segment {number} of document '{document}'")

@@ -46,12 +46,6 @@ checksum_in() {
         file == name { print $1; exit }' "$1"
 }
 
-# print_with LIST CHECKSUM NAME: the list with one more line.
-print_with() {
-    [ ! -f "$1" ] || cat -- "$1"
-    printf '%s  %s\n' "$2" "$3"
-}
-
 # need_archive_options: checks --from and --checksums, and sets $archives, the folder of the archives.
 need_archive_options() {
     [ -z "$from" ] || [ -d "$from" ] || fail "--from '$from' is not a folder"
@@ -61,18 +55,21 @@ need_archive_options() {
     url=${url%/}
 }
 
-# same_corpus NAME: $out is new or holds the same corpus.
+# same_corpus NAME: $out is new or holds the text of the same corpus.
 same_corpus() {
     [ -f "$out/corpus" ] || [ ! -d "$out/raw" ] ||
         fail "'$out' holds other data; use another --out or remove the folder"
     mkdir -p -- "$out"
+    [ -d "$out/raw" ] || rm -f -- "$out/corpus"
     same_settings "$out/corpus" "corpus=$1"
 }
 
-# need_archives URL…: each archive is in $archives, whole, the same as at its first use, and as the
-# list $checksums says. Where the text was taken already, an archive may be gone.
+# need_archives URL…: each archive is in $archives, whole, the same as that of which the text was
+# taken, and as the list $checksums says. Where the text was taken already, an archive may be gone.
+# Sets found_sums to the lines of a list of checksums.
 need_archives() {
     local url name file list=$out/archives.sha256 sum known expected
+    found_sums=()
     for url; do
         name=${url##*/} file=$archives/${url##*/} known= expected=
         if [ ! -f "$file" ]; then
@@ -81,12 +78,12 @@ need_archives() {
             say "downloading $url"
             download "$url" "$file"
         fi
-        [ ! -f "$list" ] || known=$(checksum_in "$list" "$name")
+        [ ! -d "$out/raw" ] || [ ! -f "$list" ] || known=$(checksum_in "$list" "$name")
         [ -n "$known" ] || is_whole "$file" "$name" ||
-            fail "'$file' is not a whole $(kind_of "$name"); fetch it again"
+            fail "'$file' is not a whole $(kind_of "$name"); fetch it again and put it there"
         sum=$(sha256sum <"$file" | cut -d ' ' -f 1)
         [ -z "$known" ] || [ "$sum" = "$known" ] ||
-            fail "'$file' has the sha256 $sum, not $known as at its first use ($list); fetch it again or use another --out"
+            fail "'$file' has the sha256 $sum, not $known as at its first use ($list); put that one there or use another --out"
         if [ -n "$checksums" ]; then
             expected=$(checksum_in "$checksums" "$name")
             [ -n "$expected" ] || fail "--checksums '$checksums' has no line for $name; add it or leave --checksums away"
@@ -95,19 +92,20 @@ need_archives() {
                 fail "'$file' has the sha256 $sum, not $expected as '$checksums' says; fetch it again"
             }
         fi
-        [ -n "$known" ] || write_file "$list" print_with "$list" "$sum" "$name"
+        found_sums+=("$sum  $name")
     done
 }
 
-# write_folder DIR COMMAND…: what the command writes to --out DIR becomes DIR only if it succeeds.
-write_folder() {
-    local folder=$1
-    shift
+# take_text COMMAND…: what the command writes to --out DIR becomes $out/raw only if it succeeds. Only
+# then are the checksums of the archives kept: one that proved unusable can be replaced.
+take_text() {
+    local folder=$out/raw
     rm -rf -- "$folder.partial"
     "$@" --out "$folder.partial" || {
         rm -rf -- "$folder.partial"
         exit 1
     }
+    write_file "$out/archives.sha256" printf '%s\n' "${found_sums[@]}"
     mv -- "$folder.partial" "$folder"
 }
 

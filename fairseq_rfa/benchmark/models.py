@@ -65,8 +65,9 @@ def _with_dashes(flag):
 
 def _replace_attention(args, baseline):
     if baseline == "twin":
+        for option in RFA_OPTIONS:
+            setattr(args, option.name, option.default)
         args.causal_attention = args.cross_attention = "softmax"
-        args.rfa_gate, args.rfa_local_window = False, 0
         return
     for option in RFA_OPTIONS:
         delattr(args, option.name)

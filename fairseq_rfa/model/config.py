@@ -1,7 +1,6 @@
 """The options of transformer_rfa and what they may be."""
 
 import argparse
-import difflib
 import math
 from dataclasses import dataclass, field, fields
 from typing import Optional
@@ -172,19 +171,6 @@ RFA_OPTIONS = [
     for option in fields(TransformerRFAConfig)
     if option.name not in TransformerConfig.__dataclass_fields__
 ]
-
-
-def refuse_unknown_options(names):
-    """fairseq would store a misspelt override, and nobody would read it.
-
-    Raises:
-        ValueError: a name that starts with rfa_ and is no option.
-    """
-    known = [option.name for option in RFA_OPTIONS]
-    for name in names:
-        if name.startswith("rfa_") and name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise ValueError(f"there is no option {name}; did you mean {nearest[0]}?")
 
 
 def add_switches(parser):

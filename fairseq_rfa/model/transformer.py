@@ -16,13 +16,15 @@ from ..attention.packed_linear import pack_layers, search
 from ..compat import rebuild_batches_each_epoch
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.random_matrices import MatrixPool
-from .config import TransformerRFAConfig, add_switches, refuse_unknown_options
+from .config import TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder
 from .monitoring import monitor_of
 from .parameters import RFA_PARAMETERS, exchange
 from .scripting import in_classes_of_fairseq
+from .unknown_options import names_to_check, refuse_unknown_options
+from .unread_options import warn_of_unread_options
 
 logger = logging.getLogger(__name__)
 
@@ -164,15 +166,12 @@ class TransformerRFAModel(TransformerModelBase):
     def build_model(cls, cfg, task):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
         everything = cfg
+        refuse_unknown_options(names_to_check(cfg), task)
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
-        refuse_unknown_options(vars(cfg))
         cfg = TransformerRFAConfig.from_namespace(cfg)
         cfg.validate()
-        if cfg.causal_attention == "softmax":
-            for flag, is_set in (("gate", cfg.rfa_gate), ("local-window", cfg.rfa_local_window)):
-                if is_set:
-                    logger.warning(f"--causal-attention softmax: --rfa-{flag} changes nothing")
+        warn_of_unread_options(cfg)
         rebuild_batches_each_epoch(task)
         model = super().build_model(cfg, task)
         model.monitor = monitor_of(everything, cfg.rfa_monitor, model.decoder)

@@ -7,6 +7,7 @@ from fairseq.models.transformer import TransformerModelBase
 from omegaconf import OmegaConf
 
 from ..attention.base import RandomFeatureAttention
+from ..functional.encoding import FEATURE_MAPS
 from ..model.transformer import TransformerRFAModel
 from ..programs.trained_model import load_trained
 from ..transfer.temperature import set_sigma
@@ -74,8 +75,6 @@ def _options(case):
         "causal_attention": _attention("causal", case.sites),
         "cross_attention": _attention("cross", case.sites),
         "rfa_feature_map": case.map or "positive",
-        "rfa_causal_dim": case.directions or 1,
-        "rfa_cross_dim": case.directions or 1,
         "rfa_seed": case.seed or 1,
         "rfa_unnormalized": case.imitate == "softmax",
         "rfa_sigma_init": NEXT_TO_NOTHING if case.kind == "equal" else 1.0,
@@ -85,6 +84,8 @@ def _options(case):
         "rfa_orthogonal": False,
         "rfa_monitor": False,
     }
+    if FEATURE_MAPS[options["rfa_feature_map"]].source is not None:
+        options |= {f"rfa_{place}_dim": case.directions or 1 for place in SITES[case.sites]}
     if case.floor is not None:
         options["rfa_denominator_floor"] = case.floor
     return options

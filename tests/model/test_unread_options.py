@@ -115,7 +115,7 @@ UNREAD = [
     ),
     (
         "--rfa-feature-map elu --no-rfa-fixed-matrices --rfa-causal-dim 16 --rfa-seed 3",
-        {name: f"{WITH} elu" for name in ("--no-rfa-fixed-matrices", "--rfa-causal-dim 16", "--rfa-seed 3")},
+        dict.fromkeys(("--no-rfa-fixed-matrices", "--rfa-causal-dim 16", "--rfa-seed 3"), f"{WITH} elu"),
     ),
     ("--rfa-feature-map learned --no-rfa-fixed-matrices", {"--no-rfa-fixed-matrices": f"{WITH} learned"}),
     ("--rfa-feature-map positive --rfa-denominator-floor 1", {"--rfa-denominator-floor 1.0": f"{WITH} positive"}),
@@ -125,10 +125,7 @@ UNREAD = [
     ),
     (
         f"--rfa-feature-map elu --rfa-orthogonal --rfa-unnormalized --rfa-fixed-sigma {SOFTMAX}",
-        {
-            name: f"{CAUSAL} and {CROSS}"
-            for name in ("--rfa-feature-map elu", "--rfa-orthogonal", "--rfa-unnormalized", "--rfa-fixed-sigma")
-        },
+        dict.fromkeys(("--rfa-feature-map elu", "--rfa-orthogonal", "--rfa-unnormalized", "--rfa-fixed-sigma"), f"{CAUSAL} and {CROSS}"),
     ),
     ("--rfa-causal-dim 16 --rfa-cross-dim 32 --rfa-cross-sigma-init 2 --rfa-sigma-init 3 --rfa-seed 4", {}),
     ("--rfa-gate --rfa-gate-bias 1 --rfa-gate-denominator-floor 0.2 --rfa-denominator-floor 0.3", {}),

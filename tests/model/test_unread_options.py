@@ -125,7 +125,10 @@ UNREAD = [
     ),
     (
         f"--rfa-feature-map elu --rfa-orthogonal --rfa-unnormalized --rfa-fixed-sigma {SOFTMAX}",
-        dict.fromkeys(("--rfa-feature-map elu", "--rfa-orthogonal", "--rfa-unnormalized", "--rfa-fixed-sigma"), f"{CAUSAL} and {CROSS}"),
+        dict.fromkeys(
+            ("--rfa-feature-map elu", "--rfa-orthogonal", "--rfa-unnormalized", "--rfa-fixed-sigma"),
+            f"{CAUSAL} and {CROSS}",
+        ),
     ),
     ("--rfa-causal-dim 16 --rfa-cross-dim 32 --rfa-cross-sigma-init 2 --rfa-sigma-init 3 --rfa-seed 4", {}),
     ("--rfa-gate --rfa-gate-bias 1 --rfa-gate-denominator-floor 0.2 --rfa-denominator-floor 0.3", {}),

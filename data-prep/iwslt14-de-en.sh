@@ -12,6 +12,9 @@
 # --checksums FILE
 #                 the archive must have the checksum of this list, as sha256sum writes it
 # --merges N      joint BPE merges (default 10000)
+# --allow-broken-text
+#                 go on where more than 5 % of the training pairs are not UTF-8 or hold null
+#                 characters, or more than half of them are dropped
 # --jobs N        processes (default: all cores); the result does not depend on them
 # --url URL       download from this address (default: the copy that fairseq's own examples use)
 #
@@ -35,7 +38,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/lib/archives.sh"
 
-out='' from='' source=de target=en checksums='' merges=10000 jobs=$(getconf _NPROCESSORS_ONLN)
+out='' from='' source=de target=en checksums='' merges=10000 allow_broken_text='' jobs=$(getconf _NPROCESSORS_ONLN)
 url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
 while [ $# -gt 0 ]; do
     case $1 in
@@ -45,6 +48,7 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
+        --allow-broken-text) set_option "$1" "$1"; shift ;;
         *) unknown_option "$1" ;;
     esac
 done
@@ -66,7 +70,8 @@ same_corpus iwslt14-de-en
 need_archives "$url/de-en.tgz"
 if [ ! -d "$out/raw" ]; then
     say "taking the text out of $archives/de-en.tgz"
-    take_text "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs"
+    take_text "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs" \
+        $allow_broken_text
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
     --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"

@@ -13,6 +13,7 @@ import zlib
 from check_parallel import SEPARATOR
 
 PIECE = re.compile(r"<doc\b(?P<doc>[^>]*)>|<seg\b(?P<seg>[^>]*)>(?P<text>.*?)</seg\s*>", re.I | re.S)
+REMEDY = "put the archive of the original release there"
 ENTITY = re.compile(r"&(#\d+|#x[0-9a-f]+|[a-z]\w*);", re.I)
 
 
@@ -29,7 +30,7 @@ def find_member(tar, name):
     for member in tar:
         if posixpath.normpath(member.name) == name and member.isfile():
             return member
-    raise ValueError(f"{tar.name} holds no '{name}'; put the archive of the original release there")
+    raise ValueError(f"{tar.name} holds no '{name}'; {REMEDY}")
 
 
 def member_lines(archive, name):
@@ -64,14 +65,17 @@ def plain_text(line):
     return SEPARATOR.sub(" ", line).strip(" \t\n")
 
 
-def decode(data, name):
+def decode(data, name, first_line=1):
+    """Bytes that begin with that line of a file, as text; bad UTF-8 and null characters are refused."""
     try:
-        return data.decode("utf-8")
+        text, place = data.decode("utf-8"), data.find(b"\0")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name}:{line}: byte {data[error.start]:#04x} is not UTF-8; put the archive of the original release there"
-        ) from None
+        text, place = None, error.start
+    if place < 0:
+        return text
+    line = first_line + data.count(b"\n", 0, place)
+    fault = "null character" if text is not None else f"byte {data[place]:#04x} is not UTF-8"
+    raise ValueError(f"{name}:{line}: {fault}; {REMEDY}")
 
 
 def attribute(name, text):
@@ -102,13 +106,30 @@ def paired_segments(first, second, names, keep_entities=False):
     if len(sets[0]) != len(sets[1]):
         raise ValueError(f"{names[0]} has {len(sets[0])} segments, {names[1]} has {len(sets[1])}")
     if not sets[0]:
-        raise ValueError(f"{names[0]} has no segments; put the archive of the original release there")
+        raise ValueError(f"{names[0]} has no segments; {REMEDY}")
     for document, number in sets[0]:
         if (document, number) not in sets[1]:
             raise ValueError(f"{names[1]} has no segment {number} of document '{document}'")
+    for segments, name in zip(sets, names):
+        for (document, number), text in segments.items():
+            if not text.strip():
+                raise ValueError(f"{name}: segment {number} of document '{document}' is empty")
     return [(text, sets[1][key]) for key, text in sets[0].items()]
 
 
 def member_text(archive, name):
     """The whole text of a small file in an archive."""
     return decode(b"".join(member_lines(archive, name)), f"{archive}: {name}")
+
+
+def paired_texts(archive, members, keep_entities=False):
+    """Pairs of the segments of two files in an archive."""
+    names = [f"{archive}: {member}" for member in members]
+    texts = [member_text(archive, member) for member in members]
+    return paired_segments(*texts, names, keep_entities)
+
+
+def paired_members(archive, members, lines_of=iter):
+    """Pairs of the lines, as bytes, of two files in an archive; `lines_of` chooses among the lines of each."""
+    names = [f"{archive}: {member}" for member in members]
+    return paired_lines(*(lines_of(member_lines(archive, member)) for member in members), names)

@@ -143,8 +143,9 @@ compare() {
     [ "$2" -eq "$3" ] || differences+=("$1")
 }
 
-# warn_of_differences: after compare.
+# warn_of_differences: names what was found to differ since the last call.
 warn_of_differences() {
     [ ${#differences[@]} -eq 0 ] ||
         say "warning: $(printf '%s, ' "${differences[@]}" | sed 's/, $//') differ from the published preparation; scores may not be comparable"
+    differences=()
 }

@@ -4,12 +4,19 @@ import functools
 import re
 from collections import Counter
 
-from archive_text import plain_text
+from archive_text import REMEDY, plain_text
 from check_parallel import SEPARATOR
 from moses import split_words
 from programs import map_chunks, read_lines
 
 RATIO = 1.5
+# Text of the original releases is far below these parts; one in another encoding, or of which the lines do not
+# translate each other, is above.
+MOST_BROKEN = 0.05
+MOST_DROPPED = 0.5
+# So many pairs show what all of them are like.
+ENOUGH = 100_000
+REASONS = ("empty", "too long", "too unequal", "not UTF-8")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
@@ -40,6 +47,7 @@ def clean_chunk(pairs, languages, count_tokens, longest):
         except UnicodeDecodeError:
             found["not UTF-8"] += 1
             continue
+        found["null"] += any("\0" in line for line in decoded)
         pair = tuple(map(plain_text, decoded))
         reason = judge(list(map(count_tokens, pair, languages)), longest)
         if reason:
@@ -51,21 +59,47 @@ def clean_chunk(pairs, languages, count_tokens, longest):
     return kept, found
 
 
-def clean_pairs(pairs, languages, count_tokens, longest, jobs, found):
-    """The pairs of byte lines that are kept, as text; `found` is counted up."""
+def clean_pairs(pairs, languages, count_tokens, longest, jobs, found, name, allow_broken=False):
+    """The pairs of byte lines that are kept, as text; `found` is counted up.
+
+    Raises ValueError, as soon as enough were read, where too many of them are broken, unless that is allowed.
+    """
     function = functools.partial(
         clean_chunk, languages=languages, count_tokens=count_tokens, longest=longest
     )
     for kept, counts in map_chunks(function, pairs, jobs):
         found.update(counts)
+        if found["read"] >= ENOUGH and not allow_broken:
+            refuse_broken(found, name)
         yield from kept
+    if not allow_broken:
+        refuse_broken(found, name)
+    if found["read"] == dropped_pairs(found):
+        raise ValueError(f"{name}: no pair is left of {found['read']:,}; {REMEDY}")
+
+
+def refuse_broken(found, name):
+    for count, most, fault in (
+        (found["not UTF-8"] + found["null"], MOST_BROKEN, "are not UTF-8 or hold null characters"),
+        (dropped_pairs(found), MOST_DROPPED, f"were dropped ({reasons(found)})"),
+    ):
+        if count > most * found["read"]:
+            raise ValueError(
+                f"{name}: {count:,} of {found['read']:,} pairs {fault}; {REMEDY}, or use --allow-broken-text"
+            )
+
+
+def dropped_pairs(found):
+    return sum(found[reason] for reason in REASONS)
+
+
+def reasons(found):
+    return ", ".join(f"{found[reason]:,} {reason}" for reason in REASONS)
 
 
 def cleaning_report(found):
-    reasons = ("empty", "too long", "too unequal", "not UTF-8")
-    dropped = ", ".join(f"{found[reason]:,} {reason}" for reason in reasons)
     return (
-        f"{found['read']:,} pairs read, {sum(found[reason] for reason in reasons):,} dropped ({dropped}); "
+        f"{found['read']:,} pairs read, {dropped_pairs(found):,} dropped ({reasons(found)}); "
         f"in {found['mended']:,} of those kept odd separators became spaces"
     )
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 
-from archive_text import member_lines, member_text, paired_lines, paired_segments
+from archive_text import paired_members, paired_texts
 from clean_pairs import clean_pairs, cleaning_report, moses_tokens, splits_report
 from programs import run, writing
 
@@ -30,9 +30,10 @@ def text_lines(lines):
             yield TEXT_TAG.sub(b"", line)
 
 
-def write_train_and_valid(archive, folder, jobs):
+def write_train_and_valid(archive, folder, jobs, allow_broken):
     """Every 23rd of the pairs that are kept is for validation."""
-    names = [TRAIN.format(language) for language in LANGUAGES]
+    members = [TRAIN.format(language) for language in LANGUAGES]
+    name = f"{archive}: {' and '.join(members)}"
     found = Counter()
     with (
         writing(f"{folder}/train.de") as train_german,
@@ -40,8 +41,8 @@ def write_train_and_valid(archive, folder, jobs):
         writing(f"{folder}/valid.de") as valid_german,
         writing(f"{folder}/valid.en") as valid_english,
     ):
-        pairs = paired_lines(*(text_lines(member_lines(archive, name)) for name in names), names)
-        kept = clean_pairs(pairs, LANGUAGES, moses_tokens, LONGEST, jobs, found)
+        pairs = paired_members(archive, members, text_lines)
+        kept = clean_pairs(pairs, LANGUAGES, moses_tokens, LONGEST, jobs, found, name, allow_broken)
         train, valid = (train_german, train_english), (valid_german, valid_english)
         for number, pair in enumerate(kept, start=1):
             for stream, text in zip(train if number % VALID_STEP else valid, pair):
@@ -52,9 +53,8 @@ def write_train_and_valid(archive, folder, jobs):
 def write_test(archive, folder):
     with writing(f"{folder}/test.de") as german, writing(f"{folder}/test.en") as english:
         for test in TESTS:
-            names = [test.format(language) for language in LANGUAGES]
-            texts = [member_text(archive, name) for name in names]
-            for pair in paired_segments(*texts, names, keep_entities=True):
+            members = [test.format(language) for language in LANGUAGES]
+            for pair in paired_texts(archive, members, keep_entities=True):
                 for stream, text in zip((german, english), pair):
                     stream.write(text.replace("’", "'") + "\n")
 
@@ -64,10 +64,11 @@ def main():
     parser.add_argument("--archive", required=True)
     parser.add_argument("--out", required=True, help="folder for train, valid and test")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--allow-broken-text", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
-    found = write_train_and_valid(options.archive, options.out, options.jobs)
     write_test(options.archive, options.out)
+    found = write_train_and_valid(options.archive, options.out, options.jobs, options.allow_broken_text)
     print(cleaning_report(found))
     print(splits_report(options.out, LANGUAGES))
 

@@ -42,8 +42,8 @@ def with_an_empty_training_text(files):
 def test_the_right_archive_takes_the_place_of_an_unusable_one(tmp_path, stopped_early, change):
     out = tmp_path / "out"
     arguments = ["--from", tmp_path, "--out", out, "--merges", 40]
-    small_archive(tmp_path, change)
-    assert "de-en" in refused(IWSLT, *arguments)
+    archive = small_archive(tmp_path, change)
+    assert str(archive) in refused(IWSLT, *arguments)
     assert not (out / "archives.sha256").exists() and not (out / "raw").exists()
     small_archive(tmp_path)
     assert "fairseq-preprocess failed" in run_script(IWSLT, *arguments, first=stopped_early).stderr

@@ -102,6 +102,13 @@ def test_what_was_read_and_dropped_is_printed(prepared):
     assert re.search(r"^valid pairs +20, published +3000$", printed, re.M)
     assert re.search(r"^test pairs +40, published +3003$", printed, re.M)
     assert "warning: valid pairs, test pairs differ" in printed
+    for corpus, read_pairs_of, published in (
+        ("europarl-v7", 300, 1920209),
+        ("commoncrawl", 144, 2399123),
+        ("nc-v9", 100, 201288),
+    ):
+        assert re.search(rf"^{corpus} +{read_pairs_of}, published +{published}$", printed, re.M)
+    assert "warning: europarl-v7, commoncrawl, nc-v9 differ from the published preparation" in printed
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

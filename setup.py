@@ -44,5 +44,10 @@ setup(
         "tensorboardX>=2.6",
         "torch>=2.6,<3",
     ],
-    extras_require={**EXTRAS, "all": sorted({*sum(EXTRAS.values(), [])})},
+    extras_require={
+        **EXTRAS,
+        "all": sorted({*sum(EXTRAS.values(), [])}),
+        # To decode elsewhere with what transfer --to softmax writes; nothing here needs it.
+        "ctranslate2": ["ctranslate2>=4.5"],
+    },
 )

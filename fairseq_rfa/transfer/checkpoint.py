@@ -3,6 +3,7 @@
 import os
 import tempfile
 from argparse import Namespace
+from collections import OrderedDict
 from enum import Enum
 
 import torch
@@ -126,18 +127,20 @@ def renewed(checkpoint, state, options):
 
     For the plain model all is in containers and numbers, so that torch loads it where nobody has allowed a class.
     """
+    cfg = OmegaConf.to_container(checkpoint["cfg"], resolve=True, enum_to_str=True)
+    args = None
     if options.arch == PLAIN:
         for option in RFA_OPTIONS:
             vars(options).pop(option.name, None)
         options = _plain(options)
-    cfg = OmegaConf.to_container(checkpoint["cfg"], resolve=True, enum_to_str=True)
+        args = _with_attributes(options, _plain(cfg["task"]))
     cfg["model"] = options
     cfg["common"] = {**(cfg.get("common") or {}), "user_dir": None}
     last = checkpoint["optimizer_history"][-1]
     history = {name: last.get(name) for name in ("criterion_name", "optimizer_name")}
     kept = {name: checkpoint[name] for name in ("criterion", "task_state") if name in checkpoint}
     return {
-        "args": None,
+        "args": args,
         "cfg": {name: value if name == "model" else _plain(value) for name, value in cfg.items()},
         "model": state,
         **kept,
@@ -147,6 +150,19 @@ def renewed(checkpoint, state, options):
             "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
         },
     }
+
+
+def _with_attributes(model, task):
+    """All options as attributes of one object, as releases of fairseq before 0.12 stored them.
+
+    Programs for decoding such as CTranslate2 read options in this way. A Namespace, which fairseq used, would not load
+    without this package; torch itself loads a dictionary of this class with attributes.
+    """
+    options = {"task": task["_name"], **model}
+    options |= {name: value for name, value in task.items() if options.get(name) is None}
+    found = OrderedDict(options)
+    vars(found).update(options)
+    return found
 
 
 def _plain(value):

@@ -160,7 +160,7 @@ class RandomFeatureAttention(MultiheadAttention):
 
     def group_size(self, rows: int, positions: int, directions: Directions) -> int:
         """So many rows of a batch at a time that their features, of so many positions in a row, stay in the cache."""
-        most = max(1, GROUP_ENTRIES // (positions * self._entries(directions)))
+        most = max(1, GROUP_ENTRIES // (max(1, positions) * self._entries(directions)))
         number = max(1, -(-rows // most))
         return max(1, -(-rows // number))
 

@@ -133,7 +133,7 @@ class CausalRFA(RandomFeatureAttention):
         positions = ((query, 0), (key, 0), (value, 0), (gate_logits, 2), (padding, 1))
         length = self.segment_length(directions)
         outputs, totals = [], None
-        for first, segment in zip(range(0, query.size(0), length), in_groups(length, *positions)):
+        for first, segment in zip(range(0, max(1, query.size(0)), length), in_groups(length, *positions)):
             is_last = first + length >= query.size(0)
             out, totals = self._read_prefix(*segment, directions, totals, need_state=not is_last)
             outputs.append(out)

@@ -150,7 +150,7 @@ class CrossRFA(RandomFeatureAttention):
     @full_precision
     def _read(self, phi_q: Tensor, source: "Source") -> Tensor:
         """phi_q (sentences · beams, H, N, F) in float32 or wider, source of sentences → (sentences · beams, H, N, d)"""
-        beams = phi_q.size(0) // source.num_rows
+        beams = phi_q.size(0) // max(1, source.num_rows)
         length = phi_q.size(2)
         if beams > 1:
             phi_q = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)

@@ -174,5 +174,7 @@ def cross_weights(
 
 def with_factors(phi_k: Tensor, log_factor: Tensor) -> Tensor:
     """phi_k (B, H, M, F) times exp(log_factor) (B, H, M), relative to the greatest factor of each row."""
+    if not log_factor.size(-1):
+        return phi_k
     log_factor = log_factor - log_factor.amax(-1, keepdim=True)
     return phi_k * log_factor.exp().unsqueeze(-1)

@@ -110,6 +110,11 @@ class MatrixPool(nn.Module):
 
     def _apply(self, fn, recurse=True):
         device = fn(self.matrices[:0]).device
+        if self.matrices.is_meta and device.type != "meta":
+            raise ValueError(
+                "the random matrices are lost on the meta device, and no state dict holds them; "
+                f"build the model anew on {device} and load its state dict"
+            )
         self.matrices = self.matrices.to(device)
         self.phases = None if self.phases is None else self.phases.to(device)
         return self

@@ -55,7 +55,7 @@ def recurrence(
     if padding is not None:
         log_factor = log_factor.masked_fill(padding.unsqueeze(1), LOWEST)
     if log_scale is None:
-        log_scale = torch.full_like(log_factor[:, :, 0], LOWEST)
+        log_scale = log_factor.new_full(log_factor.shape[:2], LOWEST)
     log_scales = torch.cat([log_scale.unsqueeze(-1), log_factor], dim=-1).cummax(-1).values
     log_keep = log_keep + log_scales[..., :-1] - log_scales[..., 1:]
     log_add = log_add + log_factor - log_scales[..., 1:]

@@ -121,7 +121,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
 
     def reorder_incremental_state_scripting(self, incremental_state, new_order):
         """Once, before all layers: nothing moves where each hypothesis is its own parent."""
-        state = self.layers[0].self_attn._get_input_buffer(incremental_state)
+        state = self.layers[0].self_attn._get_input_buffer(incremental_state) if self.num_layers else None
         if state and is_identity(new_order, rows_of(state)):
             return
         super().reorder_incremental_state_scripting(incremental_state, new_order)

@@ -11,6 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.linear_attention import DENOMINATOR_FLOOR
 from ..functional.random_matrices import LARGEST_SEED
+from .layers_to_keep import kept_layers
 
 ATTENTIONS = ("rfa", "softmax")
 
@@ -149,11 +150,7 @@ class TransformerRFAConfig(TransformerConfig):
                 f"--decoder-attention-heads is {heads!r}; "
                 f"use a divisor of --decoder-embed-dim {decoder.embed_dim}"
             )
-        if decoder.layers_to_keep:
-            raise ValueError(
-                f"--decoder-layers-to-keep is {decoder.layers_to_keep!r}; drop it, because a layer that "
-                "moves would read through the random matrices of another"
-            )
+        self._validate_layers_to_keep()
         if self.cross_self_attention:
             raise ValueError(
                 "--cross-self-attention joins source and prefix in one softmax; use it with "
@@ -163,6 +160,17 @@ class TransformerRFAConfig(TransformerConfig):
             raise ValueError(
                 "xFormers replaces softmax attention, which this decoder lacks; drop the xformers "
                 "options or use --causal-attention softmax --cross-attention softmax"
+            )
+
+    def _validate_layers_to_keep(self):
+        kept = kept_layers("decoder", self.decoder.layers_to_keep)
+        moves = kept != list(range(len(kept)))
+        if moves and FEATURE_MAPS[self.rfa_feature_map].source == "pool":
+            free = [name for name, known in FEATURE_MAPS.items() if known.source != "pool"]
+            raise ValueError(
+                f"--decoder-layers-to-keep is {self.decoder.layers_to_keep!r}; with --rfa-feature-map "
+                f"{self.rfa_feature_map} a layer that moves would read through the random matrices of another. Keep "
+                f"the first layers, or use one of the maps {', '.join(free)}"
             )
 
 

@@ -20,6 +20,7 @@ from .config import TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder
+from .layers_to_keep import names_before, settle_layers_to_keep
 from .monitoring import monitor_of
 from .parameters import RFA_PARAMETERS, exchange
 from .scripting import in_classes_of_fairseq
@@ -135,6 +136,8 @@ class TransformerRFADecoder(TransformerDecoderBase):
             for key, value in self.state_dict().items()
             if key.endswith(RFA_PARAMETERS)
         }
+        if self.cfg.decoder.layers_to_keep:
+            own = names_before(own, prefix, self.cfg.decoder.layers_to_keep)
         dropped, added = exchange(state_dict, own, prefix)
         if dropped or added:
             logger.info(
@@ -166,6 +169,7 @@ class TransformerRFAModel(TransformerModelBase):
     def build_model(cls, cfg, task):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
         everything = cfg
+        settle_layers_to_keep(cfg)
         refuse_unknown_options(names_to_check(cfg), task)
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))

@@ -109,10 +109,19 @@ def test_heads_that_do_not_divide_the_width_are_refused(data, heads, place):
     assert_clear(refusal, "--decoder-attention-heads", heads)
 
 
-def test_layers_that_move_are_refused(data):
+@pytest.mark.parametrize("kept", ["1", "0,2"])
+def test_layers_that_move_are_refused(data, kept):
     with pytest.raises(ValueError) as refusal:
-        build(data, "--decoder-layers-to-keep", "0,1")
-    assert_clear(refusal, "--decoder-layers-to-keep", "0")
+        build(data, "--decoder-layers-to-keep", kept)
+    assert_clear(refusal, "--decoder-layers-to-keep", kept)
+
+
+@pytest.mark.parametrize("flag", ["--decoder-layers-to-keep", "--encoder-layers-to-keep"])
+@pytest.mark.parametrize("kept", ["0,0", "-1", "0,-2"])
+def test_layers_that_are_none_are_refused(data, flag, kept):
+    with pytest.raises(ValueError) as refusal:
+        build(data, f"{flag}={kept}", "--rfa-feature-map", "elu")
+    assert_clear(refusal, flag, kept[0])
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
-"""Checkpoints of fairseq as files: what is none, or not whole, is refused in one line."""
+"""Checkpoints of fairseq as files: read if they are whole, and written whole."""
 
 import os
 import pickle
 import re
+import tempfile
 
+import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 MOST_LETTERS = 200
+NAMES_IN_AN_ERROR = 3
 
 
 def read_checkpoint(path):
@@ -41,3 +44,31 @@ def _reason_of_damage(error):
     if isinstance(error, (KeyError, TypeError, IndexError, AttributeError)) or "Tensor." in str(error):
         return "what it holds is something else"
     return reason(error)[:MOST_LETTERS]
+
+
+def some_of(names):
+    """The first of some names of parameters, and how many more there are."""
+    names = sorted(names)
+    more = len(names) - NAMES_IN_AN_ERROR
+    return ", ".join(names[:NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")
+
+
+def check_output(path):
+    """Raises ValueError now rather than after the work."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise ValueError(f"cannot write '{path}'; use a file in a folder that can be written to")
+
+
+def write_checkpoint(checkpoint, path):
+    """Whole or not at all. Raises OSError."""
+    path = os.path.abspath(path)
+    folder = os.path.dirname(path)
+    with tempfile.TemporaryDirectory(prefix=".unfinished.", dir=folder) as unfinished:
+        file = os.path.join(unfinished, os.path.basename(path))
+        try:
+            torch.save(checkpoint, file)
+        # So torch reports a full disk.
+        except RuntimeError as error:
+            raise OSError(f"cannot write '{path}': {str(error).splitlines()[0]}") from error
+        os.replace(file, path)

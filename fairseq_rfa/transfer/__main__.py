@@ -15,7 +15,7 @@ import os
 from argparse import Namespace
 
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
-from ..programs.checkpoint_file import read_checkpoint
+from ..programs.checkpoint_file import check_output, read_checkpoint, write_checkpoint
 from ..programs.program import errors_in_one_line, only_warnings
 from . import checkpoint as checkpoints
 from .checkpoint import OURS, PLAIN
@@ -173,15 +173,12 @@ def main(arguments=None):
             name = os.path.basename(os.path.abspath(options.fit_data))
             number = sum(len(batch["id"]) for batch in batches)
             report.signature["fit"] = f"{name} {options.fit_subset} {number}"
-        checkpoints.write(converted, options.output)
+        write_checkpoint(converted, options.output)
     print(report.text())
 
 
 def _check_output(options):
-    """Raises ValueError now rather than after the work."""
-    folder = os.path.dirname(os.path.abspath(options.output))
-    if os.path.isdir(options.output) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise ValueError(f"cannot write '{options.output}'; use a file in a folder that can be written to")
+    check_output(options.output)
     if os.path.realpath(options.input) == os.path.realpath(options.output):
         raise ValueError(f"'{options.output}' is IN itself; use another file for OUT")
 

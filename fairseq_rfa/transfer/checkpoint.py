@@ -1,7 +1,5 @@
-"""Checkpoints that can be converted: understood through fairseq, made anew, written whole."""
+"""Checkpoints that can be converted: understood through fairseq, and made anew."""
 
-import os
-import tempfile
 from argparse import Namespace
 from collections import OrderedDict
 from enum import Enum
@@ -16,12 +14,12 @@ from omegaconf import OmegaConf
 from ..model.config import RFA_OPTIONS
 from ..model.parameters import RFA_PARAMETERS
 from ..model.transformer import TransformerRFAModel
+from ..programs.checkpoint_file import some_of
 
 PLAIN, OURS = "transformer", "transformer_rfa"
 MODELS = {PLAIN: TransformerModel, OURS: TransformerRFAModel}
 # Of older releases; fairseq passes over them when it loads, because they are computed from the sizes.
 COMPUTED = (".embed_positions.weights", ".embed_positions._float_tensor")
-NAMES_IN_AN_ERROR = 3
 
 
 def model_options(checkpoint):
@@ -58,7 +56,7 @@ def parameters(checkpoint):
     state = {name: value for name, value in checkpoint["model"].items() if not name.endswith(COMPUTED)}
     strange = [name for name, value in state.items() if not torch.is_tensor(value)]
     if strange:
-        raise ValueError(f"{_some(strange)} in the checkpoint is no tensor; use one that fairseq-train wrote")
+        raise ValueError(f"{some_of(strange)} in the checkpoint is no tensor; use one that fairseq-train wrote")
     for side in ("encoder", "decoder"):
         if f"{side}.embed_tokens.weight" not in state:
             raise ValueError(f"the checkpoint lacks {side}.embed_tokens.weight; use one of a whole model")
@@ -106,20 +104,14 @@ def check(state, model):
         expected = model.state_dict()
         missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
     if missing:
-        raise ValueError(f"the checkpoint lacks {_some(missing)}, which its options ask for")
+        raise ValueError(f"the checkpoint lacks {some_of(missing)}, which its options ask for")
     if unexpected:
-        raise ValueError(f"the checkpoint has {_some(unexpected)}, which its options do not ask for")
+        raise ValueError(f"the checkpoint has {some_of(unexpected)}, which its options do not ask for")
     for name, value in state.items():
         if value.shape != expected[name].shape:
             raise ValueError(
                 f"{name} is {tuple(value.shape)} in the checkpoint and {tuple(expected[name].shape)} by its options"
             )
-
-
-def _some(names):
-    names = sorted(names)
-    more = len(names) - NAMES_IN_AN_ERROR
-    return ", ".join(names[:NAMES_IN_AN_ERROR]) + (f" and {more} more" if more > 0 else "")
 
 
 def renewed(checkpoint, state, options):
@@ -173,13 +165,3 @@ def _plain(value):
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     return value.value if isinstance(value, Enum) else value
-
-
-def write(checkpoint, path):
-    """Whole or not at all. Raises OSError."""
-    path = os.path.abspath(path)
-    folder = os.path.dirname(path)
-    with tempfile.TemporaryDirectory(prefix=".transfer.", dir=folder) as unfinished:
-        file = os.path.join(unfinished, os.path.basename(path))
-        torch.save(checkpoint, file)
-        os.replace(file, path)

@@ -7,8 +7,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
-from fairseq_rfa.programs.checkpoint_file import read_checkpoint
-from fairseq_rfa.transfer import checkpoint as transfer_checkpoint
+from fairseq_rfa.programs.checkpoint_file import read_checkpoint, write_checkpoint
 from tiny_data import parse
 
 SMALL = tuple(
@@ -50,5 +49,5 @@ def made(data, folder, *flags, architecture="transformer", task=None, change=Non
 
 def stored(checkpoint, folder):
     """The checkpoint after a file."""
-    transfer_checkpoint.write(checkpoint, folder / "stored.pt")
+    write_checkpoint(checkpoint, folder / "stored.pt")
     return read_checkpoint(folder / "stored.pt")

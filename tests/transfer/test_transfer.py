@@ -7,8 +7,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_rfa.model.parameters import RFA_PARAMETERS
-from fairseq_rfa.programs.checkpoint_file import read_checkpoint
-from fairseq_rfa.transfer import checkpoint as transfer_checkpoint
+from fairseq_rfa.programs.checkpoint_file import read_checkpoint, write_checkpoint
 from fairseq_rfa.transfer.__main__ import convert
 from transfer_data import made, stored, valid_batches
 
@@ -83,8 +82,8 @@ def test_the_result_is_a_plain_transformer_with_the_sizes_of_its_architecture(da
 def test_the_model_after_the_round_trip_gives_the_same_output(data, tmp_path):
     path = made(data, tmp_path)
     there, _ = convert(read_checkpoint(path), "rfa", rfa_num_matrices=20)
-    transfer_checkpoint.write(convert(stored(there, tmp_path), "softmax")[0], tmp_path / "back.pt")
-    transfer_checkpoint.write(there, tmp_path / "there.pt")
+    write_checkpoint(convert(stored(there, tmp_path), "softmax")[0], tmp_path / "back.pt")
+    write_checkpoint(there, tmp_path / "there.pt")
     (batch,) = valid_batches(data)
     overrides = {"data": str(data)}
 

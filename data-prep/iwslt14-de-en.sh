@@ -10,7 +10,8 @@
 # --source LANGUAGE, --target LANGUAGE
 #                 de to en (default) or en to de
 # --checksums FILE
-#                 the archive must have the checksum of this list, as sha256sum writes it
+#                 the archive must have the checksum of this list, as sha256sum writes it or
+#                 in BSD form
 # --merges N      joint BPE merges (default 10000)
 # --allow-broken-text
 #                 go on where more than 5 % of the training pairs are not UTF-8 or hold null
@@ -36,7 +37,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
+source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
+end_together "$@"
 
 out='' from='' source=de target=en checksums='' merges=10000 allow_broken_text='' jobs=$(getconf _NPROCESSORS_ONLN)
 url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
@@ -58,7 +61,7 @@ need_options out
 need_whole_number --merges "$merges"
 need_whole_number --jobs "$jobs"
 need_archive_options
-need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum
+need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum flock
 out=$(absolute_path "$out")
 
 # types LANGUAGE: fairseq counts four special symbols, too.

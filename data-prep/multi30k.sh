@@ -17,7 +17,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
+source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
+end_together "$@"
 
 out='' from='' source=en target=de merges=4000
 url=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
@@ -39,7 +41,7 @@ done
 [ "$source" != "$target" ] || fail "--source and --target are both '$source'; name two languages"
 need_whole_number --merges "$merges"
 [ -z "$from" ] || [ -d "$from" ] || fail "--from '$from' is not a folder"
-need_command gzip sha256sum
+need_command gzip sha256sum flock
 out=$(absolute_path "$out")
 
 # The data set's name of each split, the name here, and the number of its lines.
@@ -82,6 +84,8 @@ fetch() {
 }
 
 [ -n "$from" ] || need_command curl
+make_folder "$out"
+lock_folder
 mkdir -p -- "$out/raw"
 for split in "${splits[@]}"; do
     read -r name ours lines <<<"$split"
@@ -100,5 +104,5 @@ for split in "${splits[@]}"; do
         fi
     done
 done
-exec bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" \
+bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" \
     --out "$out" --merges "$merges"

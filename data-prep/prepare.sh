@@ -29,12 +29,15 @@
 #   OUT/binarized/  for fairseq-train and fairseq-generate; the BPE codes are in
 #                   OUT/binarized/code, or the model in OUT/binarized/sentencepiece.model, and
 #                   OUT/binarized/preparation says which of these ways the text went
-# A second run with the same input repeats nothing. Empty lines, separators of lines inside a
-# line and unequal line counts are refused.
+# A second run with the same input repeats nothing; two runs at the same time are refused. Empty
+# lines, separators of lines inside a line and unequal line counts are refused, too. Who ends the
+# script ends all that it has started.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
+source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
+end_together "$@"
 
 raw='' source='' target='' out='' subword=bpe merges=4000 vocabulary_size=32000 jobs=1
 perl_moses='' no_dash_splits='' lowercase='' separate_dictionaries=''
@@ -69,7 +72,7 @@ case $subword in
     *) fail "--subword '$subword' is not one of bpe, sentencepiece" ;;
 esac
 [ -d "$raw" ] || fail "--raw '$raw' is not a folder; give the folder with train.$source"
-need_command python sacremoses subword-nmt fairseq-preprocess sha256sum
+need_command python sacremoses subword-nmt fairseq-preprocess sha256sum flock
 [ "$subword" = bpe ] || need_module sentencepiece "run: pip install -e '.[recipes]'"
 raw=$(absolute_path "$raw")
 out=$(absolute_path "$out")
@@ -92,6 +95,8 @@ for split in "${splits[@]}"; do
     "${data_prep_helper[@]}" check_parallel "$raw/$split.$source" "$raw/$split.$target" || exit 1
 done
 
+make_folder "$out"
+lock_folder
 mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
 checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)

@@ -15,7 +15,8 @@
 # --vocabulary-size N, --merges N
 #                 how many pieces or merges (default 32000)
 # --checksums FILE
-#                 the archives must have the checksums of this list, as sha256sum writes it
+#                 the archives must have the checksums of this list, as sha256sum writes it or
+#                 in BSD form
 # --allow-broken-text
 #                 go on where more than 5 % of the training pairs are not UTF-8 or hold null
 #                 characters, or more than half of them are dropped
@@ -46,7 +47,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
+source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
+end_together "$@"
 
 target='' out='' from='' subword=sentencepiece vocabulary_size=32000 merges=32000 checksums='' url=''
 allow_broken_text=''
@@ -70,7 +73,7 @@ need_whole_number --vocabulary-size "$vocabulary_size"
 need_whole_number --merges "$merges"
 need_whole_number --jobs "$jobs"
 need_archive_options
-need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum
+need_command python sacremoses subword-nmt fairseq-preprocess gzip tar sha256sum flock
 [ "$subword" = bpe ] || need_module sentencepiece "run: pip install -e '.[recipes]'"
 out=$(absolute_path "$out")
 

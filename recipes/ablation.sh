@@ -23,6 +23,7 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/queue.sh"
 
 tiny=transformer_rfa_tiny
@@ -93,6 +94,8 @@ find_languages "$data/binarized" valid
 reference=$data/raw/valid.$target
 need_file "$reference" "--data must hold the raw validation text; make it with data-prep/"
 
+make_folder "$out"
+out=$(absolute_path "$out")
 lock_folder
 prepared=("$data"/binarized/{code,dict.*.txt,train.*.bin,valid.*.bin} "$reference")
 same_settings "$out/settings" "max-epoch=$max_epoch

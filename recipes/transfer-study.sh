@@ -42,6 +42,7 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
 source "$here/lib/devices.sh"
@@ -105,6 +106,8 @@ if [ -n "$dry_run" ]; then
 fi
 check_machine
 
+make_folder "$out"
+out=$(absolute_path "$out")
 lock_folder
 prepared=("$data/binarized"/{"$pieces",dict.*.txt,train.*.bin,valid.*.bin} "$reference")
 same_settings "$out/settings" "preset=$preset

@@ -33,6 +33,13 @@ def find_member(tar, name):
     raise ValueError(f"{tar.name} holds no '{name}'; {REMEDY}")
 
 
+def need_members(archive, names):
+    """Raises ValueError where a tar archive lacks one of these files."""
+    for name in names:
+        with errors_of(archive, name), tarfile.open(archive) as tar:
+            find_member(tar, name)
+
+
 def member_lines(archive, name):
     """The lines of a file in a tar archive as bytes, unpacked where its name ends with .gz.
 

@@ -1,4 +1,4 @@
-# Shared by the scripts of data-prep/ that start from archives. Source it after common.sh.
+# Shared by the scripts of data-prep/ that start from archives. Source it after common.sh and one_run.sh.
 
 # is_whole FILE NAME: whether FILE, which is or will be called NAME, is a whole archive of that kind.
 is_whole() {
@@ -40,10 +40,25 @@ download() {
     mv -- "$file.partial" "$file"
 }
 
-# checksum_in LIST NAME: the checksum of NAME in a list as sha256sum writes it.
+# checksum_in LIST NAME: the checksum of NAME in a list as sha256sum writes it, or in BSD form. Lists
+# may have capitals, and lines that end as on Windows.
 checksum_in() {
-    awk -v name="$2" '{ file = $2; sub(/^\*/, "", file); sub(/.*\//, "", file) }
-        file == name { print $1; exit }' "$1"
+    local line file sum
+    while IFS= read -r line || [ -n "$line" ]; do
+        line=${line%$'\r'}
+        line=${line#$'\xef\xbb\xbf'}
+        if [[ $line =~ ^SHA(2-)?256\ ?\((.*)\)\ ?=\ *([0-9A-Fa-f]+)$ ]]; then
+            file=${BASH_REMATCH[2]} sum=${BASH_REMATCH[3]}
+        elif [[ $line =~ ^([0-9A-Fa-f]+)[[:blank:]]+\*?(.*)$ ]]; then
+            file=${BASH_REMATCH[2]} sum=${BASH_REMATCH[1]}
+        else
+            continue
+        fi
+        if [ "${file##*[/\\]}" = "$2" ]; then
+            printf '%s\n' "${sum,,}"
+            return
+        fi
+    done <"$1"
 }
 
 # need_archive_options: checks --from and --checksums, and sets $archives, the folder of the archives.
@@ -59,7 +74,8 @@ need_archive_options() {
 same_corpus() {
     [ -f "$out/corpus" ] || [ ! -d "$out/raw" ] ||
         fail "'$out' holds other data; use another --out or remove the folder"
-    mkdir -p -- "$out"
+    make_folder "$out"
+    lock_folder
     [ -d "$out/raw" ] || rm -f -- "$out/corpus"
     same_settings "$out/corpus" "corpus=$1"
 }
@@ -87,6 +103,8 @@ need_archives() {
         if [ -n "$checksums" ]; then
             expected=$(checksum_in "$checksums" "$name")
             [ -n "$expected" ] || fail "--checksums '$checksums' has no line for $name; add it or leave --checksums away"
+            [ ${#expected} -eq 64 ] ||
+                fail "--checksums '$checksums' has '$expected' for $name, which is no sha256; correct it or leave --checksums away"
             [ "$sum" = "$expected" ] || {
                 [ -n "$from$known" ] || rm -f -- "$file"
                 fail "'$file' has the sha256 $sum, not $expected as '$checksums' says; fetch it again"

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 
-from archive_text import paired_members, paired_texts
+from archive_text import need_members, paired_members, paired_texts
 from clean_pairs import clean_pairs, cleaning_report, moses_tokens, splits_report
 from programs import run, writing
 
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--allow-broken-text", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
+    need_members(options.archive, [TRAIN.format(language) for language in LANGUAGES])
     write_test(options.archive, options.out)
     found = write_train_and_valid(options.archive, options.out, options.jobs, options.allow_broken_text)
     print(cleaning_report(found))

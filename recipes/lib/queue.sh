@@ -1,15 +1,5 @@
 # A queue of runs, each in a folder of its own below $out, that may be stopped at any time and then
-# continues. Source it after common.sh; it uses out and jobs.
-
-# lock_folder: makes $out absolute and keeps other queues away.
-lock_folder() {
-    mkdir -p -- "$out"
-    out=$(absolute_path "$out")
-    # Trainings inherit the lock: those that outlive a queue killed with -9 keep other queues away.
-    exec {lock}>"$out/lock"
-    flock --nonblock "$lock" ||
-        fail "another queue, or a training that it left, is at work in '$out'; wait for it or stop it"
-}
+# continues. Source it after common.sh and one_run.sh; it uses out and jobs.
 
 # reason_of FOLDER: why the run in this folder failed, in one line.
 reason_of() {
@@ -36,23 +26,19 @@ run_one() {
     fi
 }
 
-# stop_runs: ends the process groups of all runs; whoever ignores the request is killed.
+# stop_runs: ends the process groups of all runs.
 stop_runs() {
-    local groups signal
+    local groups
     mapfile -t groups <<<"$(jobs -rp)"
-    for signal in TERM KILL; do
-        kill "-$signal" -- "${groups[@]/#/-}" 2>/dev/null || return 0
-        for _ in {1..15}; do
-            kill -0 -- "${groups[@]/#/-}" 2>/dev/null || return 0
-            sleep 0.2
-        done
-    done
+    stop_groups "${groups[@]}"
 }
 
 # start_queue TOTAL: before the first run_rows; TOTAL is the number of runs that are announced.
 start_queue() {
     number=0 total=$1
     export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+    # Scripts that are started here end with their run, whose process group they stay in.
+    export ends_together=yes
     trap stop_runs EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT

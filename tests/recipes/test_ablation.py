@@ -2,15 +2,22 @@ import json
 import os
 import signal
 import subprocess
-import time
 import zipfile
-from pathlib import Path
 
 import pytest
 from test_recipes import SMALL, data  # noqa: F401 the fixture
 
 import mend_checkpoint
-from scripts import ROOT, environment, refused, run_script, succeed, times, write_executable
+from scripts import (
+    programs_with,
+    refused,
+    run_script,
+    start,
+    succeed,
+    times,
+    wait_until,
+    write_executable,
+)
 
 SCRIPT = "recipes/ablation.sh"
 NAMES = (
@@ -22,36 +29,6 @@ NAMES = (
 def arguments(binarized, out, *more):
     options = ["--data", binarized, "--out", out, "--study", "baselines", "--max-epoch", 8]
     return [*map(str, options), "--beam", "2", "--seed", "3", *more, "--", *SMALL]
-
-
-def start(*arguments, first=None):
-    """The queue in the background; Ctrl-C reaches it even where it is ignored here."""
-    return subprocess.Popen(
-        ["bash", str(ROOT / SCRIPT), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(first),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def wait_until(condition, queue):
-    while not condition():
-        assert queue.poll() is None, queue.communicate()
-        time.sleep(0.02)
-
-
-def programs_with(text):
-    """Running programs that were called with a text."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(text).encode() in file.read_bytes():
-                found.append(file.parent.name)
-        except OSError:
-            pass
-    return found
 
 
 def test_the_queue_can_be_listed():
@@ -105,7 +82,7 @@ def test_a_checkpoint_cut_off_is_replaced_by_the_newest_whole_one(tmp_path):
 def queue(data, tmp_path_factory):  # noqa: F811
     """Stopped in the second run, while a checkpoint was copied, and started again."""
     out = tmp_path_factory.mktemp("with spaces") / "the study"
-    process = start(*arguments(data, out))
+    process = start(SCRIPT, *arguments(data, out))
     wait_until((out / "rfa/checkpoint_last.pt").exists, process)
     process.terminate()
     printed, _ = process.communicate(timeout=10)
@@ -187,7 +164,7 @@ def test_no_training_outlives_the_queue(data, tmp_path, number, first_line):  # 
         f"#!/bin/bash\n{first_line}\ntouch '{started}'/$$\nbash -c 'sleep 300; true' '{tmp_path}'\n",
     )
     command = arguments(data, tmp_path / "out", "--jobs", "2")
-    process = start(*command, first=tmp_path)
+    process = start(SCRIPT, *command, first=tmp_path)
     wait_until(lambda: len(os.listdir(started)) == 2, process)
     assert len(programs_with(tmp_path)) > 4
     assert "is at work in" in refused(SCRIPT, *command)

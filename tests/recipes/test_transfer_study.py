@@ -1,14 +1,12 @@
 import csv
 import json
 import signal
-import subprocess
-import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from recipe_data import FLAGS, flag_values, make_data
-from scripts import ROOT, environment, refused, succeed, times
+from scripts import refused, start, succeed, times, wait_until
 from transfer import curves as transfer_curves
 from transfer import plot as transfer_plot
 from transfer import report as transfer_report
@@ -50,16 +48,8 @@ def study(data, tmp_path_factory):
     """The smallest study, stopped within its last training and started again."""
     out = tmp_path_factory.mktemp("runs") / "the study"
     arm = out / "rfa_from_softmax"
-    process = subprocess.Popen(
-        ["bash", str(ROOT / SCRIPT), *arguments(data, out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    while not (arm / "checkpoint_last.pt").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    process = start(SCRIPT, *arguments(data, out))
+    wait_until((arm / "checkpoint_last.pt").exists, process)
     process.terminate()
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,37 @@ def refused_by(main, capsys, *arguments):
     text = stop.value.code if isinstance(stop.value.code, str) else capsys.readouterr().err
     assert stop.value.code and len(text.strip().splitlines()) == 1, text
     return text
+
+
+def start(script, *arguments, first=None, **options):
+    """A script in the background; Ctrl-C reaches it even where it is ignored here."""
+    return subprocess.Popen(
+        ["bash", str(ROOT / script), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(first),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
+def wait_until(condition, process):
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def programs_with(text):
+    """Running programs that were called with a text."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(text).encode() in file.read_bytes():
+                found.append(file.parent.name)
+        except OSError:
+            pass
+    return found
 
 
 def files_below(folder):

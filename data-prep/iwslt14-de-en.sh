@@ -74,7 +74,7 @@ need_archives "$url/de-en.tgz"
 if [ ! -d "$out/raw" ]; then
     say "taking the text out of $archives/de-en.tgz"
     take_text "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs" \
-        $allow_broken_text
+        ${allow_broken_text:+"$allow_broken_text"}
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
     --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"

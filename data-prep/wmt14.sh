@@ -148,7 +148,7 @@ if [ ! -d "$out/raw" ]; then
     read -r _ _ source_member target_member <<<"${valid_and_test[1]}"
     arguments+=(--test "$(archive_of "${valid_and_test[1]}")" "$source_member" "$target_member")
     take_text "${data_prep_helper[@]}" wmt14_text --source en --target "$target" \
-        --jobs "$jobs" $allow_broken_text "${arguments[@]}"
+        --jobs "$jobs" ${allow_broken_text:+"$allow_broken_text"} "${arguments[@]}"
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source en --target "$target" --out "$out" \
     --subword "$subword" --vocabulary-size "$vocabulary_size" --merges "$merges" --jobs "$jobs"

@@ -39,12 +39,12 @@ find_processes() {
 
 # stop_groups GROUP…: ends the processes of the groups; whoever ignores the request is killed.
 stop_groups() {
-    local signal attempt
+    local signal
     for signal in TERM KILL; do
         find_processes "$@"
         [ ${#processes[@]} -gt 0 ] || return 0
         kill "-$signal" "${processes[@]}" 2>/dev/null || true
-        for attempt in {1..15}; do
+        for _ in {1..15}; do
             find_processes "$@"
             [ ${#processes[@]} -gt 0 ] || return 0
             sleep 0.2

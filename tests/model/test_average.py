@@ -58,7 +58,7 @@ def test_whole_numbers_that_differ_are_refused(run, tmp_path, capsys, first, sec
     start = run / "checkpoint_1_6.pt"
     (tmp_path / "other").mkdir()
     paths = [
-        changed(start, folder, lambda state: state["model"].update({"count": torch.tensor(value)}))
+        changed(start, folder, lambda state, value=value: state["model"].update({"count": torch.tensor(value)}))
         for folder, value in ((tmp_path, first), (tmp_path / "other", second))
     ]
     flags = ["--inputs", *paths, "--output", tmp_path / "average.pt"]

@@ -147,7 +147,9 @@ def _multiply(x: Tensor, packed: Tensor, bias: Optional[Tensor]) -> Tensor:
 
 
 def _fingerprint(weight: Tensor) -> Tensor:
-    """Sums of the bits of each row and of each column (O, E), which tell of any entry that changed or moved."""
-    aligned = weight.size(1) % 2 == 0 and weight.storage_offset() % 2 == 0
-    bits = weight.detach().view(torch.int64 if aligned else torch.int32)
-    return torch.cat([bits.sum(0), bits.sum(1)])
+    """The product with one fixed vector, (O): a change that it does not show, to the last bit, is one of rounding.
+
+    It reads the weight once, as fast as memory goes, where sums of bits would have to be taken over rows and columns.
+    """
+    columns = torch.arange(1.0, weight.size(1) + 1, device=weight.device)
+    return weight.detach().mv((columns * columns).cos())

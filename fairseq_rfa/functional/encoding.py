@@ -85,7 +85,8 @@ class FeatureMap:
         elif self.exponential:
             point = _with_factor(y, log_factor, role)
         if padding is not None:
-            phi = phi.masked_fill(padding.unsqueeze(-1), 0.0)
+            fill = phi.masked_fill if phi.requires_grad else phi.masked_fill_
+            phi = fill(padding.unsqueeze(-1), 0.0)
             log_factor = None if log_factor is None else log_factor.masked_fill(padding, LOWEST)
         return Encoded(phi, log_factor, point)
 

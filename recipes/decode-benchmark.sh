@@ -21,7 +21,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/environment.sh"
+end_together "$@"
 
 out=$root/runs/decode-benchmark lengths="32 128 256 512 1024 2048" beam="1 5" batch_size=16
 arch=transformer_rfa baseline=transformer device=cpu threads=1 repeats=3 flags=()
@@ -55,7 +57,7 @@ refuse_flags --out --lengths --beam --batch-size --arch --baseline --device --th
 out=$(absolute_path "$out")
 activate_environment matplotlib
 export OMP_NUM_THREADS=$threads
-mkdir -p -- "$out"
+make_folder "$out"
 # Settings with which nothing succeeded do not bind later runs.
 complete=("$out"/beam*/table.txt)
 [ -f "${complete[0]}" ] || rm -f -- "$out/settings"

@@ -36,7 +36,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/experiment.sh"
+end_together "$@"
 
 iwslt14
 run_experiment "$@"

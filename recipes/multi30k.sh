@@ -19,6 +19,8 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
+end_together "$@"
 
 data='' out='' beam=5 training=() flags=()
 while [ $# -gt 0 ]; do

@@ -11,7 +11,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/environment.sh"
+end_together "$@"
 
 out=$root/runs/quickstart threads=$(getconf _NPROCESSORS_ONLN)
 [ "$threads" -le 4 ] || threads=4
@@ -38,7 +40,7 @@ data=$out/data
 run=$out/run
 
 say "== corpus"
-mkdir -p -- "$data"
+make_folder "$data"
 "${data_prep_helper[@]}" number_phrases --out "$data/raw"
 bash "$root/data-prep/prepare.sh" --raw "$data/raw" --source de --target en --out "$data" \
     --merges "$merges"

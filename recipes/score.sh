@@ -21,6 +21,8 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
+end_together "$@"
 
 data='' checkpoint='' reference='' subset=test beam=5 out='' json='' dry_run='' flags=()
 while [ $# -gt 0 ]; do
@@ -65,7 +67,7 @@ ignoring=()
 if [ -n "$dry_run" ]; then
     :
 elif [ -n "$out" ]; then
-    mkdir -p -- "$out"
+    make_folder "$out"
 else
     out=$(mktemp -d)
     trap 'rm -rf -- "$out"' EXIT

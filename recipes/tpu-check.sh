@@ -18,7 +18,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/environment.sh"
+end_together "$@"
 
 # torch_xla works with the torch of its own version only.
 xla_version=2.9.0
@@ -80,7 +82,7 @@ out=$(absolute_path "$out")
 make_environment "$environment"
 activate_environment
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-mkdir -p -- "$out"
+make_folder "$out"
 
 say "== corpus"
 "${data_prep_helper[@]}" number_phrases --out "$out/raw" --train 400 --valid 24 --test 20

@@ -16,8 +16,10 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
+end_together "$@"
 
 data='' out='' max_epoch='' max_update='' flags=()
 multi30k

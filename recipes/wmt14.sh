@@ -37,7 +37,9 @@
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
+source "$here/lib/one_run.sh"
 source "$here/lib/experiment.sh"
+end_together "$@"
 
 wmt14
 run_experiment "$@"

@@ -1,6 +1,6 @@
 # From binarized data to scores: train, average, decode with the usual beam and greedily, score.
-# iwslt14.sh and wmt14.sh source it after common.sh, call their function of hyperparameters.sh and
-# then run_experiment "$@".
+# iwslt14.sh and wmt14.sh source it after common.sh and one_run.sh, call their function of
+# hyperparameters.sh and then run_experiment "$@".
 source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
 source "$here/lib/devices.sh"

@@ -1,4 +1,4 @@
-# One training with fairseq-train in a folder of its own. Source it after common.sh.
+# One training with fairseq-train in a folder of its own. Source it after common.sh and one_run.sh.
 
 # common_arguments DATA OUT ARCH: sets `arguments` to what every training has in common. Call
 # find_languages and read_preparation before.
@@ -27,7 +27,7 @@ training_data() {
 run_training() {
     local data=$1 out=$2 settings=$3 file
     shift 3
-    mkdir -p -- "$out"
+    make_folder "$out"
     same_settings "$out/settings" "$settings"
     if [ -f "$out/trained" ] && [ "$(cat -- "$out/trained")" = "$stop" ]; then
         say "$out/checkpoint_best.pt is trained already ($stop)"

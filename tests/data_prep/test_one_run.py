@@ -11,7 +11,16 @@ import pytest
 
 import made_archives
 from made_archives import iwslt_files, write_tar
-from scripts import files_below, programs_with, refused, run_script, start, wait_until, write_executable
+from scripts import (
+    PATIENCE,
+    files_below,
+    programs_with,
+    refused,
+    run_script,
+    start,
+    wait_until,
+    write_executable,
+)
 
 PAIRS = made_archives.sentence_pairs(60, seed=12)
 SLEEPS = "#!/bin/bash\necho $$ >'{0}'/started.new\nmv '{0}'/started.new '{0}'/started\nsleep 300\n"
@@ -96,7 +105,7 @@ def test_two_runs_at_a_time_are_refused_and_nothing_outlives_the_first(
     assert programs_with(tmp_path)
     assert "is at work in" in refused(script, *commands)
     run.send_signal(number)
-    printed, errors = run.communicate(timeout=60)
+    printed, errors = run.communicate(timeout=PATIENCE)
     assert run.returncode == 128 + number and errors == ""
     assert programs_with(tmp_path) == []
 
@@ -111,7 +120,7 @@ def test_workers_end_with_the_script(tmp_path, session):
     # Two workers, and the program that started them.
     wait_until(lambda: len(programs_with(tmp_path / "out/raw.partial")) == 3, run)
     run.terminate()
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=PATIENCE)
     assert run.returncode == 128 + signal.SIGTERM and errors == ""
     assert programs_with(tmp_path) == []
 

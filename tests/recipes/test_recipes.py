@@ -2,12 +2,24 @@ import importlib.metadata
 import json
 import re
 import shutil
+import signal
 
 import pytest
 
 import hypotheses
 import number_phrases
-from scripts import checksums, refused, run_script, succeed, times, write_executable
+from scripts import (
+    PATIENCE,
+    checksums,
+    programs_with,
+    refused,
+    run_script,
+    start,
+    succeed,
+    times,
+    wait_until,
+    write_executable,
+)
 
 SCORE = "recipes/score.sh"
 SMALL = "--cpu --encoder-layers 1 --decoder-layers 1 --max-tokens 400 --warmup-updates 4".split()
@@ -212,3 +224,16 @@ def test_a_failing_fairseq_is_reported(data, trained, tmp_path):
     assert result.returncode != 0
     assert "fairseq-train stopped; see" in result.stderr
     assert not (tmp_path / "run/trained").exists()
+
+
+def test_nothing_outlives_a_training_and_a_file_is_no_folder(data, tmp_path):
+    text = f"#!/bin/bash\ntouch '{tmp_path}/started'\nbash -c 'sleep 300; true' '{tmp_path}'\n"
+    write_executable(tmp_path / "fairseq-train", text)
+    arguments = ["--data", data / "binarized", "--out"]
+    process = start("recipes/train.sh", *arguments, tmp_path / "run", first=tmp_path)
+    wait_until((tmp_path / "started").exists, process)
+    process.terminate()
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM and errors == ""
+    assert programs_with(tmp_path) == []
+    assert "started' is not a folder" in refused("recipes/train.sh", *arguments, tmp_path / "started", first=tmp_path)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 600
+"""Seconds after which a program hangs, on however busy a machine."""
 
 
 def environment(first=None, **variables):

@@ -10,7 +10,13 @@ import pytest
 
 from tiny_data import ROOT
 
-FOLDERS = (".ci", "data-prep", "recipes", "tests")
+SHELL = {
+    str(file.relative_to(ROOT)): file.read_text(encoding="utf-8")
+    for pattern in (".ci/run", "data-prep/**/*.sh", "recipes/**/*.sh", "tests/**/*.sh")
+    for file in sorted(ROOT.glob(pattern))
+}
+"""Texts of the files in the language of the shell."""
+SCRIPTS = [name for name, text in SHELL.items() if text.startswith("#!")]
 SHEBANG = "#!/usr/bin/env bash\n"
 
 
@@ -26,19 +32,12 @@ def faults_of_python(folder):
     return lines_of(sys.executable, "-m", "ruff", "check", *options, folder, folder=folder)
 
 
-def faults_of_scripts(scripts):
-    """What shellcheck finds in scripts and in what they source."""
+def faults_of_script(script):
+    """What shellcheck finds in a script and in what it sources."""
     path = shutil.which("shellcheck", path=sysconfig.get_path("scripts")) or shutil.which("shellcheck")
     assert path, "no command shellcheck; run: pip install -e '.[test]'"
     options = ["--rcfile", ROOT / ".shellcheckrc", "--check-sourced", "--format", "gcc"]
-    return lines_of(path, *options, *scripts, folder=ROOT)
-
-
-def shell_files():
-    """Scripts, and the texts of all files in the language of the shell by their names."""
-    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix == ".sh"]
-    texts = {file: file.read_text(encoding="utf-8") for file in [ROOT / ".ci/run", *files] if file.exists()}
-    return [file for file, text in texts.items() if text.startswith("#!")], texts
+    return lines_of(path, *options, script, folder=ROOT)
 
 
 def test_python_keeps_the_habits():
@@ -61,17 +60,15 @@ def test_a_fault_of_python_is_found(tmp_path, text, rule):
     assert any(f" {rule} " in line for line in faults_of_python(tmp_path))
 
 
-def test_scripts_keep_the_habits():
-    scripts, _ = shell_files()
-    assert len(scripts) > 10
-    assert not faults_of_scripts(scripts)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_keeps_the_habits(script):
+    assert not faults_of_script(script)
 
 
 def test_each_file_that_is_no_script_is_sourced_by_one():
     """Or nothing would check it."""
-    scripts, texts = shell_files()
-    sourced = {name for script in scripts for name in re.findall(r"^ *source .*/([\w-]+\.sh)\"", texts[script], re.M)}
-    assert {file.name for file in texts if file not in scripts} == sourced
+    sourced = {name for script in SCRIPTS for name in re.findall(r"^ *source .*/([\w-]+\.sh)\"", SHELL[script], re.M)}
+    assert {name.rpartition("/")[2] for name in SHELL if name not in SCRIPTS} == sourced
 
 
 @pytest.mark.parametrize(
@@ -85,4 +82,4 @@ def test_a_fault_of_a_script_is_found(tmp_path, text, rule, is_sourced):
         (tmp_path / "part.sh").write_text(text)
         text = 'here=$(dirname -- "$0")\nsource "$here/part.sh"\n'
     script.write_text(SHEBANG + text)
-    assert any(line.endswith(f"[{rule}]") for line in faults_of_scripts([script]))
+    assert any(line.endswith(f"[{rule}]") for line in faults_of_script(script))

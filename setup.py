@@ -32,14 +32,13 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_rfa", "fairseq_rfa.*"]),
     package_data={"fairseq_rfa": ["*.md"]},
-    # Python 3.13 has no NumPy 1, and fairseq uses functions that NumPy 2 removed.
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.11,<3.14",
     install_requires=[
         # fairseq 0.12.2 cannot be imported under Python 3.11: these are its main branch with that mended,
         # as wheels where they exist and as source elsewhere.
-        "ve-fairseq==0.12.3; sys_platform == 'linux' and platform_machine == 'x86_64'",
-        "fairseq-fixed==0.12.3.1; sys_platform != 'linux' or platform_machine != 'x86_64'",
-        "numpy>=1.23,<2",
+        "ve-fairseq==0.12.3; sys_platform == 'linux' and platform_machine == 'x86_64' and python_version < '3.13'",
+        "fairseq-fixed==0.12.3.1; sys_platform != 'linux' or platform_machine != 'x86_64' or python_version >= '3.13'",
+        "numpy>=1.23,<3",
         # Without it fairseq tells whoever imports it to install it. fairseq writes for TensorBoard with it.
         "tensorboardX>=2.6",
         "torch>=2.6,<3",

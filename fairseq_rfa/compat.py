@@ -5,9 +5,11 @@ It imports none of them but in its functions, so that it can say which of them d
 
 import functools
 import importlib
+import inspect
 import platform
 import re
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 
@@ -22,14 +24,19 @@ class Library(NamedTuple):
     remedy: str
 
 
+BEFORE_PYTHON_3_13 = sys.version_info[:2] < (3, 13)
+"""Since then there is neither a wheel of fairseq nor NumPy 1."""
 FAIRSEQ_WITH_WHEELS, FAIRSEQ_AS_SOURCE = "ve-fairseq==0.12.3", "fairseq-fixed==0.12.3.1"
-FAIRSEQ_HERE = FAIRSEQ_WITH_WHEELS if (sys.platform, platform.machine()) == ("linux", "x86_64") else FAIRSEQ_AS_SOURCE
+HAS_WHEEL = BEFORE_PYTHON_3_13 and (sys.platform, platform.machine()) == ("linux", "x86_64")
+FAIRSEQ_HERE = FAIRSEQ_WITH_WHEELS if HAS_WHEEL else FAIRSEQ_AS_SOURCE
+NUMPY_1, NUMPY_2 = "1.26.4", "2.5.5"
 FAIRSEQ_REMEDY = f"run: pip uninstall -y fairseq ve-fairseq fairseq-fixed; pip install {FAIRSEQ_HERE}"
 XLA_REMEDY = "use the environment that recipes/tpu-check.sh makes, or run: pip uninstall -y torch_xla"
-PYTHON = Library("Python", "sys", "3.11 and 3.12", "3.11", "3.13", "use Python 3.11 or 3.12")
-NUMPY = Library("NumPy", "numpy", "1.26.4", "1.23", "2", "run: pip install 'numpy>=1.23,<2'")
+PYTHON = Library("Python", "sys", "3.11 to 3.13", "3.11", "3.14", "use Python 3.11, 3.12 or 3.13")
+NUMPY_HERE = NUMPY_1 if BEFORE_PYTHON_3_13 else NUMPY_2
+NUMPY = Library("NumPy", "numpy", NUMPY_HERE, "1.23", "3", "run: pip install 'numpy>=1.23,<3'")
 TORCH = Library("torch", "torch", "2.13.0", "2.6", "3", "run: pip install 'torch>=2.6,<3'")
-FAIRSEQ = Library("fairseq", "fairseq", "0.12.3", "0.12.3", "0.12.4", FAIRSEQ_REMEDY)
+FAIRSEQ = Library("fairseq", "fairseq", FAIRSEQ_HERE.partition("==")[2], "0.12.3", "0.12.4", FAIRSEQ_REMEDY)
 XLA = Library("torch_xla", "torch_xla", "2.9.0", "2", "3", XLA_REMEDY)
 
 NO_MEMORY_KNOWN = {"kb_free": 0, "kb_total": 0}
@@ -55,6 +62,7 @@ def prepare_libraries():
         sys.exit(f"fairseq_rfa: {problem}")
     if problem:
         raise ImportError(problem)
+    restore_numpy_functions(sys.modules["numpy"])
     restore_xla_functions()
 
 
@@ -115,6 +123,29 @@ def rebuild_batches_each_epoch(task):
     if OmegaConf.is_config(task.cfg):
         with open_dict(task.cfg):
             task.cfg.rebuild_batches = True
+
+
+def restore_numpy_functions(numpy):
+    """Give NumPy back what its versions from 2 on removed and fairseq uses to make batches in buckets.
+
+    Doing it twice changes nothing.
+    """
+    if not hasattr(numpy, "compat"):
+        numpy.compat = SimpleNamespace(long=int)
+    if "interpolation" not in inspect.signature(numpy.percentile).parameters:
+        numpy.percentile = taking_interpolation(numpy.percentile)
+
+
+def taking_interpolation(percentile):
+    """percentile that takes its argument `method` by its former name, too."""
+
+    @functools.wraps(percentile)
+    def with_former_name(*arguments, interpolation=None, **options):
+        if interpolation is not None:
+            options["method"] = interpolation
+        return percentile(*arguments, **options)
+
+    return with_former_name
 
 
 def restore_xla_functions():

@@ -48,22 +48,16 @@ refuse_flags --user-dir --arch --save-dir --max-epoch --tpu --cpu --fp16 -- "${f
 
 # make_environment DIR: the project with torch_xla; everything else as in constraints.txt.
 make_environment() {
-    local folder=$1 python stamp
+    local folder=$1 stamp
     stamp=$(cat -- "$root/setup.py" "$root/constraints.txt" "$0" | sha256sum)
     if [[ $("$folder/bin/pip" --version 2>/dev/null) != *" $folder/"* ]]; then
-        python=$(find_python) ||
-            fail "no Python 3.11 or 3.12 with the module venv found; install one (on Debian: python3.11-venv)"
-        say "making $folder with $python"
-        "$python" -m venv --clear "$folder" ||
-            fail "'$python -m venv' failed, see above; install the package that provides venv"
+        make_venv "$folder"
     fi
     [ "$(cat -- "$folder/installed" 2>/dev/null)" != "$stamp" ] || return 0
     rm -f -- "$folder/installed"
     say "installing torch_xla $xla_version and fairseq_rfa in $folder (several GB, the first time)"
     write_file "$folder/constraints.txt" xla_constraints
-    (cd -- "$root" && "$folder/bin/pip" install --disable-pip-version-check \
-        --constraint "$folder/constraints.txt" --editable '.[test]' torch_xla) ||
-        fail "pip could not install the packages, see above; check the network and run again"
+    PATH="$folder/bin:$PATH" install_with_pip "$folder" test torch_xla
     write_file "$folder/installed" printf '%s\n' "$stamp"
 }
 

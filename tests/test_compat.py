@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_rfa.compat import counting_from_start, restore_functions
+from fairseq_rfa.compat import counting_from_start, restore_functions, restore_numpy_functions
 from tiny_data import train_here
 
 RUNTIME = SimpleNamespace(global_ordinal=lambda: 3, world_size=lambda: 8)
@@ -58,6 +58,38 @@ def test_a_device_without_an_account_of_memory():
     xla_model = newer_xla(no_memory_info)
     restore_functions(xla_model, RUNTIME)
     assert xla_model.get_memory_info("xla:0") == {"kb_free": 0, "kb_total": 0}
+
+
+def percentile(a, q, axis=None, *, method="linear"):
+    return np.percentile(a, q, axis=axis, method=method)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_numpy_removed_comes_back(times):
+    numpy = SimpleNamespace(percentile=percentile)
+    for _ in range(times):
+        restore_numpy_functions(numpy)
+    assert np.zeros(1, dtype=numpy.compat.long).dtype == np.int64
+    numbers = [3, 1, 2, 5]
+    assert numpy.percentile(numbers, 50) == 2.5
+    assert numpy.percentile(numbers, 50, interpolation="lower") == 2
+    assert numpy.percentile([numbers], 50, 1, method="higher") == 3
+
+
+def test_what_numpy_has_stays():
+    def with_interpolation(a, q, interpolation="linear"):
+        return interpolation
+
+    numpy = SimpleNamespace(percentile=with_interpolation, compat=SimpleNamespace(long=int))
+    before = dict(vars(numpy))
+    restore_numpy_functions(numpy)
+    assert vars(numpy) == before
+
+
+def test_batches_come_in_buckets(data, tmp_path):
+    """fairseq makes them with what NumPy 2 removed."""
+    path = train_here(data, tmp_path, "--max-update", "2", "--num-batch-buckets", "3")
+    assert path.exists()
 
 
 class ReadAhead:

@@ -76,8 +76,8 @@ def test_a_report_under_the_locale_c(tmp_path):
 @pytest.mark.parametrize(
     "module, version, remedy",
     [
-        (numpy, "2.0.0", "pip install 'numpy>=1.23,<2'"),
-        (numpy, "1.22.4", "pip install 'numpy>=1.23,<2'"),
+        (numpy, "3.0.0", "pip install 'numpy>=1.23,<3'"),
+        (numpy, "1.22.4", "pip install 'numpy>=1.23,<3'"),
         (torch, "2.5.1+cpu", "pip install 'torch>=2.6,<3'"),
         (torch, "3.0.0", "pip install 'torch>=2.6,<3'"),
         (fairseq, "0.12.2", "pip uninstall -y fairseq ve-fairseq fairseq-fixed; pip install "),
@@ -168,10 +168,12 @@ def read(name):
 
 def test_tested_versions_are_those_of_the_constraints():
     constraints = read("constraints.txt").splitlines()
-    for library in (compat.NUMPY, compat.TORCH):
-        assert f"{library.module}=={library.tested}" in constraints
-    assert compat.FAIRSEQ_WITH_WHEELS in constraints
-    assert compat.FAIRSEQ_WITH_WHEELS.endswith(f"=={compat.FAIRSEQ.tested}")
+    assert f"torch=={compat.TORCH.tested}" in constraints
+    assert f"numpy=={compat.NUMPY_1}; python_version < '3.13'" in constraints
+    assert f"numpy=={compat.NUMPY_2}; python_version >= '3.13'" in constraints
+    assert compat.NUMPY.tested in (compat.NUMPY_1, compat.NUMPY_2)
+    assert {compat.FAIRSEQ_WITH_WHEELS, compat.FAIRSEQ_AS_SOURCE} < {*constraints}
+    assert compat.FAIRSEQ_HERE.endswith(f"=={compat.FAIRSEQ.tested}")
     assert f"xla_version={compat.XLA.tested}" in read("recipes/tpu-check.sh").splitlines()
 
 
@@ -180,7 +182,10 @@ def test_versions_that_fit_are_those_that_are_installed():
     for library in (compat.NUMPY, compat.TORCH):
         assert f'"{library.module}>={library.lowest},<{library.below}"' in setup
         assert f"'{library.module}>={library.lowest},<{library.below}'" in library.remedy
-    assert f'python_requires=">={compat.PYTHON.lowest},<{compat.PYTHON.below}"' in setup
+    lowest, below = compat.PYTHON.lowest, compat.PYTHON.below
+    assert f'python_requires=">={lowest},<{below}"' in setup
+    check = f"{compat.numbers(lowest)} <= sys.version_info < {compat.numbers(below)}"
+    assert read("recipes/lib/environment.sh").count(check) == 2
     for distribution in (compat.FAIRSEQ_WITH_WHEELS, compat.FAIRSEQ_AS_SOURCE):
         assert f'"{distribution}; ' in setup
         assert compat.version_problem(compat.FAIRSEQ, distribution.partition("==")[2]) is None

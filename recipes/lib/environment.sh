@@ -15,43 +15,71 @@ from importlib.util import find_spec
 
 plugin, *modules = sys.argv[1:]
 found = {name: find_spec(name) for name in ["fairseq_rfa", *modules]}
-installed = all(found.values()) and sys.version_info[:2] in ((3, 11), (3, 12))
+installed = all(found.values()) and (3, 11) <= sys.version_info < (3, 14)
 sys.exit(not installed or not os.path.samefile(os.path.dirname(found["fairseq_rfa"].origin), plugin))
 PYTHON
 }
 
-# The first Python that serves; a name may be found several times, and some do not run.
+# The first Python that serves, with a wheel of fairseq if there is one; a name may be found several times, and some
+# do not run.
 find_python() {
-    local name path
-    for name in python3 python python3.12 python3.11; do
-        while read -r path; do
-            "$path" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' \
-                2>/dev/null || continue
-            printf '%s\n' "$path"
-            return
-        done < <(type -aP "$name")
+    local versions name path
+    for versions in '(3, 11) <= sys.version_info < (3, 13)' '(3, 13) <= sys.version_info < (3, 14)'; do
+        for name in python3 python python3.13 python3.12 python3.11; do
+            while read -r path; do
+                "$path" -c "import ensurepip, sys, venv; sys.exit(not $versions)" 2>/dev/null || continue
+                printf '%s\n' "$path"
+                return
+            done < <(type -aP "$name")
+        done
     done
     return 1
 }
 
-install_project() {
-    say "installing fairseq_rfa and what it needs with $(command -v python) (minutes, the first time)"
-    (cd -- "$root" && python -m pip install --disable-pip-version-check \
-        --constraint constraints.txt --editable '.[recipes,test]') ||
+# make_venv DIR: a virtual environment without packages.
+make_venv() {
+    local python
+    python=$(find_python) ||
+        fail "no Python 3.11, 3.12 or 3.13 with the module venv found; install one (on Debian: python3-venv) or activate an environment that has it"
+    say "making $1 with $python"
+    "$python" -m venv --clear "$1" ||
+        fail "'$python -m venv' failed, see above; install the package that provides venv"
+}
+
+# Where fairseq has no wheel, pip builds it: five minutes and a C++ compiler.
+need_compiler() {
+    local header
+    header=$(python -c 'import platform, sys, sysconfig
+has_wheel = sys.version_info < (3, 13) and (sys.platform, platform.machine()) == ("linux", "x86_64")
+print("" if has_wheel else sysconfig.get_path("include") + "/Python.h")')
+    if [ -n "$header" ] && { [ ! -f "$header" ] || ! command -v c++ >/dev/null; }; then
+        fail "fairseq has no wheel for $(python --version) here, and to build it takes a C++ compiler and the file '$header'; install both (on Debian: g++ and python3-dev), or Python 3.12 on Linux on x86-64"
+    fi
+}
+
+# install_with_pip DIR EXTRAS [PACKAGE…]: the project and packages, in the versions of DIR/constraints.txt. These are
+# asked for by variables, which hold where pip builds a package as well: a newer torch there would be several GB more.
+install_with_pip() {
+    local folder=$1 extras=$2
+    shift 2
+    need_compiler
+    (cd -- "$folder" && PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+        python -m pip install --disable-pip-version-check --editable "${root}[$extras]" "$@") ||
         fail "pip could not install the packages, see above; check the network and run again"
 }
 
+install_project() {
+    say "installing fairseq_rfa and what it needs with $(command -v python) (minutes, the first time)"
+    install_with_pip "$root" recipes,test
+}
+
 use_own_environment() {
-    local environment=$root/.venv python stamp
+    local environment=$root/.venv stamp
     stamp=$(cat -- "$root/setup.py" "$root/constraints.txt" | sha256sum)
     # A copied or moved environment still points to where it was made.
     if [[ $("$environment/bin/pip" --version 2>/dev/null) != *" $environment/"* ]]; then
-        python=$(find_python) ||
-            fail "no Python 3.11 or 3.12 with the module venv found; install one (on Debian: python3.11-venv) or activate an environment that has it"
-        say "making $environment with $python"
         rm -f -- "$environment/installed"
-        "$python" -m venv --clear "$environment" ||
-            fail "'$python -m venv' failed, see above; install the package that provides venv"
+        make_venv "$environment"
     fi
     export VIRTUAL_ENV=$environment PATH="$environment/bin:$PATH"
     unset PYTHONHOME
@@ -74,8 +102,8 @@ activate_environment() {
     if has_everything "${modules[@]}" && command -v fairseq-train >/dev/null; then
         return
     elif [ -n "${VIRTUAL_ENV-}$conda" ] && [ "${VIRTUAL_ENV-}" != "$root/.venv" ]; then
-        python -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' ||
-            fail "the active environment '${VIRTUAL_ENV:-$conda}' has $(python --version 2>&1); deactivate it, or use one with Python 3.11 or 3.12"
+        python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' ||
+            fail "the active environment '${VIRTUAL_ENV:-$conda}' has $(python --version 2>&1); deactivate it, or use one with Python 3.11, 3.12 or 3.13"
         install_project
     else
         use_own_environment

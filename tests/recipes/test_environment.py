@@ -25,6 +25,13 @@ esac
 """
 
 
+# The same of a Python for which fairseq has no wheel.
+NEWER_PYTHON = PYTHON.replace(
+    '"-c "*) exit 0 ;;',
+    '"-c "*"(3, 11) <= sys.version_info < (3, 13)"*) exit 1 ;; "-c "*Python.h*) echo "$HEADER" ;; "-c "*) exit 0 ;;',
+)
+
+
 class Machine:
     """A copy of the repository's set-up, and a PATH with what the test puts on it."""
 
@@ -84,6 +91,13 @@ def test_an_environment_is_made_once(machine):
     assert machine.done() == [installed]
 
 
+def test_what_pip_builds_is_built_with_the_constraints(machine):
+    """Their file is found by its name alone: pip takes a path with a space for two."""
+    machine.add("python3.12", PYTHON.replace('"install in $PWD"', '"$PWD $PIP_CONSTRAINT $PIP_BUILD_CONSTRAINT"'))
+    assert machine.activate().returncode == 0
+    assert machine.done()[1] == f"{machine.root} constraints.txt constraints.txt"
+
+
 def test_an_interrupted_installation_is_done_again(machine):
     machine.add("python3.12")
     result = machine.activate(PIP_FAILS="1")
@@ -115,12 +129,38 @@ def test_pythons_that_do_not_serve_are_passed_over(machine, tmp_path):
     assert machine.done()[0] == "venv with python3.11"
 
 
+@pytest.mark.parametrize("first", ["python3", "python3.13"])
+def test_a_python_with_wheels_of_fairseq_comes_first(machine, first):
+    machine.add(first, NEWER_PYTHON)
+    machine.add("python3.11")
+    assert machine.activate().returncode == 0
+    assert machine.done()[0] == "venv with python3.11"
+
+
+@pytest.mark.parametrize("lacks", ["nothing", "a compiler", "its header"])
+def test_a_python_without_wheels_needs_what_builds_fairseq(machine, tmp_path, lacks):
+    machine.add("python3", NEWER_PYTHON)
+    header = tmp_path / "Python.h"
+    if lacks != "its header":
+        header.touch()
+    if lacks != "a compiler":
+        machine.add("c++", "#!/bin/bash\n")
+    result = machine.activate(HEADER=str(header))
+    if lacks == "nothing":
+        assert result.returncode == 0, result.stderr
+        assert machine.done() == ["venv with python3", f"install in {machine.root}"]
+    else:
+        assert result.returncode != 0 and len(result.stderr.splitlines()) == 1
+        assert f"a C++ compiler and the file '{header}'" in result.stderr
+        assert machine.done() == ["venv with python3"]
+
+
 def test_no_python_is_one_clear_line(machine):
     machine.add("python3", "#!/bin/bash\nexit 1\n")
     result = machine.activate()
     assert result.returncode != 0
     assert len(result.stderr.splitlines()) == 1
-    assert "no Python 3.11 or 3.12" in result.stderr
+    assert "no Python 3.11, 3.12 or 3.13" in result.stderr
     assert not (machine.root / ".venv").exists()
 
 

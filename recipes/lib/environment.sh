@@ -46,12 +46,13 @@ make_venv() {
         fail "'$python -m venv' failed, see above; install the package that provides venv"
 }
 
-# Where fairseq has no wheel, pip builds it: five minutes and a C++ compiler.
+# Where fairseq is not installed and has no wheel, pip builds it: five minutes and a C++ compiler.
 need_compiler() {
     local header
-    header=$(python -c 'import platform, sys, sysconfig
+    header=$(python -c 'import importlib.util, platform, sys, sysconfig
 has_wheel = sys.version_info < (3, 13) and (sys.platform, platform.machine()) == ("linux", "x86_64")
-print("" if has_wheel else sysconfig.get_path("include") + "/Python.h")')
+is_there = has_wheel or importlib.util.find_spec("fairseq")
+print("" if is_there else sysconfig.get_path("include") + "/Python.h")')
     if [ -n "$header" ] && { [ ! -f "$header" ] || ! command -v c++ >/dev/null; }; then
         fail "fairseq has no wheel for $(python --version) here, and to build it takes a C++ compiler and the file '$header'; install both (on Debian: g++ and python3-dev), or Python 3.12 on Linux on x86-64"
     fi

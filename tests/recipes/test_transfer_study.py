@@ -6,7 +6,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from recipe_data import FLAGS, flag_values, make_data
-from scripts import refused, start, succeed, times, wait_until
+from scripts import PATIENCE, epoch_and_wait, refused, start, succeed, times, wait_until
 from transfer import curves as transfer_curves
 from transfer import plot as transfer_plot
 from transfer import report as transfer_report
@@ -48,10 +48,10 @@ def study(data, tmp_path_factory):
     """The smallest study, stopped within its last training and started again."""
     out = tmp_path_factory.mktemp("runs") / "the study"
     arm = out / "rfa_from_softmax"
-    process = start(SCRIPT, *arguments(data, out))
+    process = start(SCRIPT, *arguments(data, out), first=epoch_and_wait(tmp_path_factory.mktemp("commands"), arm.name))
     wait_until((arm / "checkpoint_last.pt").exists, process)
     process.terminate()
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert not (arm / "trained").exists()
     folders = [out / "softmax", out / "softmax_source", arm / "start"]

@@ -86,6 +86,20 @@ def wait_until(condition, process):
         time.sleep(0.02)
 
 
+def epoch_and_wait(folder, run):
+    """A fairseq-train that trains one epoch of the run of that name and then waits until it is ended; it is the real
+    one for other runs."""
+    real = Path(sys.executable).with_name("fairseq-train")
+    write_executable(
+        folder / "fairseq-train",
+        f"""#!/bin/bash
+[[ " $* " != *"/{run} "* ]] || {{ '{real}' "$@" --max-epoch 1 && sleep {PATIENCE}; exit 1; }}
+exec '{real}' "$@"
+""",
+    )
+    return folder
+
+
 def programs_with(text):
     """Running programs that were called with a text."""
     found = []

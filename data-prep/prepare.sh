@@ -61,13 +61,16 @@ need_options raw source target out
 need_whole_number --merges "$merges"
 need_whole_number --vocabulary-size "$vocabulary_size"
 need_whole_number --jobs "$jobs"
+word_options=()
+for flag in "$perl_moses" "$no_dash_splits" "$lowercase"; do
+    [ -z "$flag" ] || word_options+=("$flag")
+done
 case $subword in
     bpe) model=code size=$merges way=subword_nmt size_setting=merges=$merges ;;
     sentencepiece)
         model=sentencepiece.model size=$vocabulary_size way=sentencepiece size_setting=vocabulary_size=$size
-        for flag in $perl_moses $no_dash_splits $lowercase; do
-            fail "$flag: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
-        done
+        [ ${#word_options[@]} -eq 0 ] ||
+            fail "${word_options[0]}: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
         ;;
     *) fail "--subword '$subword' is not one of bpe, sentencepiece" ;;
 esac
@@ -100,8 +103,7 @@ lock_folder
 mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
 checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)
-flags=$(printf '%s\n' ${perl_moses:+"$perl_moses"} ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
-    ${separate_dictionaries:+"$separate_dictionaries"} | sed 's/^--//')
+flags=$(printf '%s\n' "${word_options[@]}" ${separate_dictionaries:+"$separate_dictionaries"} | sed 's/^--//')
 same_settings "$out/settings" "source=$source
 target=$target
 $size_setting
@@ -143,7 +145,7 @@ if [ "$subword" = bpe ]; then
     text=$out/tokenized model_option=--codes
     mkdir -p tokenized
     for language in "$source" "$target"; do
-        encode moses --language "$language" ${perl_moses:+"$perl_moses"} ${no_dash_splits:+"$no_dash_splits"} ${lowercase:+"$lowercase"} \
+        encode moses --language "$language" "${word_options[@]}" \
             --from "$out/raw" --to "$text" "${splits[@]/%/.$language}"
     done
 fi

@@ -4,7 +4,7 @@ To add a position to S and z at each step would read and write all of S. So posi
 in room for a fixed number of them, and enter the sums together. The output is the same up to rounding.
 """
 
-from typing import Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Union
 
 import torch
 from torch import Tensor
@@ -71,6 +71,10 @@ class DecodingState(dict):
         return self.newest.used
 
     @property
+    def window_size(self) -> int:
+        return self.window.size if self.window else 0
+
+    @property
     def num_rows(self) -> int:
         return self["sums"].size(1)
 
@@ -90,9 +94,8 @@ class DecodingState(dict):
 
     def totals(self) -> Totals:
         """All positions, in the form in which several further ones can be added at once."""
-        window = self.window.size if self.window else 0
-        if self.num_newest > window:
-            self._fold(keep=window)
+        if self.num_newest > self.window_size:
+            self._fold(keep=self.window_size)
         sums = self["sums"][0]
         if not self.older.used:
             sums.zero_()
@@ -103,7 +106,7 @@ class DecodingState(dict):
             return State(kv, ksum) if log_scale is None else ScaledState(kv, ksum, log_scale)
         phi, point, values, log_weight = map(self._newest, ("phi", "point", "values", "log_weight"))
         state = WindowState(kv, ksum, log_scale, phi, point, values[..., :-1], log_weight)
-        return lengthened(state, window - self.num_newest)
+        return lengthened(state, self.window_size - self.num_newest)
 
     def reorder(self, new_order: Tensor) -> None:
         """Row i becomes the former row new_order[i]; only what is in use and differs is copied."""
@@ -117,9 +120,8 @@ class DecodingState(dict):
                 self[name] = self[name].index_select(dim, new_order)
 
     def _append(self, key: Encoded, v: Tensor, flow: Optional[Recurrence]) -> None:
-        window = self.window.size if self.window else 0
-        if self.num_newest == window + (ROOM_BESIDE_SUMS if self.older.used else ROOM):
-            self._fold(keep=max(0, window - 1))
+        if self.num_newest == self.window_size + (ROOM_BESIDE_SUMS if self.older.used else ROOM):
+            self._fold(keep=max(0, self.window_size - 1))
         slot = self.newest.append()
         self["phi"][slot] = key.phi.squeeze(2)
         self["values"][slot, :, :, :-1] = v.squeeze(2)
@@ -138,7 +140,8 @@ class DecodingState(dict):
         phi, values = self._newest("phi"), self._newest("values")
         log_weight = self._newest("log_weight") if "log_weight" in self else None
         if self.window:
-            by_features, exactly = self._split_at_window()
+            first = max(0, self.num_newest - self.window_size)
+            by_features, exactly = slice(first), slice(first, None)
             result = self._read_features(
                 query.phi, phi[:, :, by_features], values[:, :, by_features], log_weight[:, :, by_features]
             )
@@ -163,10 +166,6 @@ class DecodingState(dict):
                 older = older * self["log_kept"].exp()[..., None, None]
             result = result.add_(older)
         return result
-
-    def _split_at_window(self) -> Tuple[slice, slice]:
-        first = max(0, self.num_newest - self.window.size)
-        return slice(first), slice(first, None)
 
     def _newest(self, name: str) -> Tensor:
         """The slots of a tensor that are in use, as positions: (B, H, num_newest, …)."""

@@ -27,8 +27,10 @@ def refuse_unknown_options(names, task):
     Raises:
         ValueError: a name that no part of fairseq knows.
     """
-    known = _known_to_fairseq(task).union(_names_of(TransformerRFAConfig))
-    for name in names:
+    of_model = set(_names_of(TransformerRFAConfig))
+    others = [name for name in names if name not in of_model]
+    known = of_model.union(_known_to_fairseq(task)) if others else of_model
+    for name in others:
         if name not in known:
             nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
             raise ValueError(f"there is no option {name}; did you mean {nearest[0]}?")

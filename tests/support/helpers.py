@@ -110,13 +110,6 @@ def defined_cross(phi_q, phi_k, v, padding=None, floor=FLOOR):
     return weighted_mean(torch.einsum("bhtf,bhsf->bhts", phi_q, phi_k), v, floor)
 
 
-def zero_state(phi_k, v):
-    return State(
-        torch.zeros(*phi_k.shape[:2], phi_k.size(-1), v.size(-1), dtype=phi_k.dtype),
-        torch.zeros(*phi_k.shape[:2], phi_k.size(-1), dtype=phi_k.dtype),
-    )
-
-
 def position(inputs, t):
     """The inputs of position t alone."""
     return {name: x[:, :, t : t + 1] for name, x in inputs.items()}

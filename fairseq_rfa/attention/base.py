@@ -25,8 +25,8 @@ class RandomFeatureAttention(MultiheadAttention):
     """fairseq's projections and incremental state, with features instead of a softmax.
 
     Args:
-        pool: the random matrices (P, D, d), shared by all layers; None for a map that needs none. A learned map
-            starts from them.
+        pool: the random matrices (P, D, d), shared by all layers; None for a map that needs none. A map with
+            parameters starts from them.
         layer_index: l; evaluation gives head h the row (l·H + h) mod P of the pool.
         feature_map: a name in `FEATURE_MAPS`.
         unnormalized: queries and keys are not scaled to unit length (appendix A.4).
@@ -34,8 +34,8 @@ class RandomFeatureAttention(MultiheadAttention):
             1 is the scale of softmax: exp(σ∘q · σ∘k) = exp(q·k / √d).
         fixed_sigma: σ is not trained.
         fixed_matrices: training uses the matrices of evaluation instead of drawing them.
-        floor: smallest denominator, greater than 0. Not for the map `positive`, whose weights are never negative
-            and kept in range by factors: its own floor, 1e-30, only keeps gradients finite.
+        floor: smallest denominator, greater than 0. Not for the maps `positive`, `oprf` and `hedgehog`, whose
+            weights are never negative and kept in range: their own floor, 1e-30, only keeps gradients finite.
         options: those of fairseq's MultiheadAttention.
     """
 
@@ -62,16 +62,16 @@ class RandomFeatureAttention(MultiheadAttention):
         self.feature_map = FEATURE_MAPS[feature_map]
         self.unnormalized = unnormalized
         self.fixed_matrices = fixed_matrices
-        self.floor = SMALLEST_POSITIVE_SUM if self.feature_map.exponential else floor
+        self.floor = floor if self.feature_map.has_floor else SMALLEST_POSITIVE_SUM
         if unnormalized:
             sigma_init = sigma_init * self.head_dim**-0.25
         self.sigma = nn.Parameter(
             torch.full((num_heads, self.head_dim), float(sigma_init)), requires_grad=not fixed_sigma
         )
-        if self.feature_map.source == "parameters":
-            matrices = self.evaluation_matrices()
-            self.feature_weight = nn.Parameter(matrices * matrices.size(1) ** -0.5)
-            self.feature_bias = nn.Parameter(torch.zeros(matrices.shape[:2]))
+        matrices = None if pool is None else self.evaluation_matrices()
+        start = self.feature_map.start(matrices, self.sigma.detach(), unnormalized)
+        for kind, name in self.feature_map.parameters.items():
+            setattr(self, name, nn.Parameter(start[kind], requires_grad=self.feature_map.constants is None))
 
     def evaluation_matrices(self) -> Tensor:
         """The w̃ that evaluation uses, (H, D, d)."""
@@ -79,39 +79,43 @@ class RandomFeatureAttention(MultiheadAttention):
 
     def directions(self) -> Directions:
         """w̃ or learned weights in the type of σ, float32 or wider; w̃ is drawn anew at each call in training."""
-        if self.feature_map.source is None:
-            return Directions()
         dtype = wide(self.sigma).dtype
-        if self.feature_map.source == "parameters":
-            return Directions(self.feature_weight.to(dtype), self.feature_bias.to(dtype))
+        parameters = {
+            kind: getattr(self, name).to(dtype) for kind, name in self.feature_map.parameters.items()
+        }
+        if self.feature_map.source != "pool":
+            return Directions(**parameters)
         if self.training and not self.fixed_matrices:
             rows = self.pool.draw_rows(self.num_heads)
         else:
             rows = self.pool.rows_of_layer(self.layer_index, self.num_heads)
         phases = self.pool.phases[rows].to(dtype) if self.feature_map.phases else None
-        return Directions(self.pool.matrices[rows].to(dtype), phases)
+        return Directions(self.pool.matrices[rows].to(dtype), phases, **parameters)
 
     def encode(
         self,
         x: Tensor,
         directions: Directions,
+        role: str,
         padding: Optional[Tensor] = None,
-        role: Optional[str] = None,
+        with_point: bool = False,
     ) -> Encoded:
         """Queries or keys (positions, B, embed_dim) as heads and features, (B, H, positions, …).
 
         Args:
+            role: "query", "key", or "both" where the directions have no ψ.
             padding: (B, positions); makes keys there add nothing to any sum.
-            role: "query" or "key" if the points of the exact kernel are wanted.
+            with_point: the points of the exact kernel as well.
         """
-        return self.encode_heads(self.split_heads(wide(x)), directions, padding, role)
+        return self.encode_heads(self.split_heads(wide(x)), directions, role, padding, with_point)
 
     def encode_heads(
         self,
         x: Tensor,
         directions: Directions,
+        role: str,
         padding: Optional[Tensor] = None,
-        role: Optional[str] = None,
+        with_point: bool = False,
     ) -> Encoded:
         """The same of x (B, H, positions, d) in float32 or wider."""
         if torch.jit.is_tracing() and torch.is_grad_enabled():
@@ -120,7 +124,7 @@ class RandomFeatureAttention(MultiheadAttention):
             )
         padding = None if padding is None else padding.unsqueeze(1)
         return self.feature_map.encode(
-            x, self.sigma, directions, padding, self.unnormalized, role
+            x, self.sigma, directions, role, padding, self.unnormalized, with_point
         )
 
     def split_heads(self, x: Tensor) -> Tensor:

@@ -161,12 +161,12 @@ class CausalRFA(RandomFeatureAttention):
         )
         v = self.split_heads(value)
         if self.window is not None:
-            query = self.encode(query, directions, role="query")
-            key = self.encode(key, directions, padding, role="key")
+            query = self.encode(query, directions, "query", with_point=True)
+            key = self.encode(key, directions, "key", padding, with_point=True)
             size, kernel, exponential = self.window
             return local_window.causal(query, key, v, kernel, size, exponential, padding=padding, **options)
-        phi_q = self.encode(query, directions).phi
-        phi_k, log_factor, _ = self.encode(key, directions, padding)
+        phi_q = self.encode(query, directions, "query").phi
+        phi_k, log_factor, _ = self.encode(key, directions, "key", padding)
         return linear_attention.causal(phi_q, phi_k, v, log_factor=log_factor, **options)
 
     def _attend_after(
@@ -210,14 +210,15 @@ class CausalRFA(RandomFeatureAttention):
         self, x: Tensor, directions: Directions, padding: Optional[Tensor]
     ) -> Tuple[Encoded, Encoded]:
         """A query and a key, which are the two positions of x (B, H, 2, d); padding (B, 1) is that of the key."""
-        if self.window is not None:
+        if self.window is not None or directions.psi is not None:
             query, key = x.split(1, dim=2)
+            with_point = self.window is not None
             return (
-                self.encode_heads(query, directions, role="query"),
-                self.encode_heads(key, directions, padding, role="key"),
+                self.encode_heads(query, directions, "query", with_point=with_point),
+                self.encode_heads(key, directions, "key", padding, with_point),
             )
         if padding is not None:
             padding = F.pad(padding, (1, 0))
-        phi, log_factor, _ = self.encode_heads(x, directions, padding)
+        phi, log_factor, _ = self.encode_heads(x, directions, "both", padding)
         phi_q, phi_k = phi.split(1, dim=2)
         return Encoded(phi_q), Encoded(phi_k, None if log_factor is None else log_factor[:, :, 1:])

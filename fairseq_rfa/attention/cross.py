@@ -58,7 +58,7 @@ class CrossRFA(RandomFeatureAttention):
             return self._attend(query, key, key_padding_mask), None
         source = self.stored_state(incremental_state, Source)
         directions = source.directions if source else self.directions()
-        phi_q = self.encode(self.q_proj(query), directions).phi
+        phi_q = self.encode(self.q_proj(query), directions, "query").phi
         if incremental_state is None or need_weights:
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
@@ -94,10 +94,11 @@ class CrossRFA(RandomFeatureAttention):
         segments = query.split(self.segment_length(directions))
         options = dict(floor=self.floor, observe=self.observer())
         if len(segments) == 1:
-            return linear_attention.cross(self.encode(query, directions).phi, phi_k, v, **options)
+            return linear_attention.cross(self.encode(query, directions, "query").phi, phi_k, v, **options)
         sums = linear_attention.summarize(phi_k, v)
         outputs = [
-            linear_attention.read(self.encode(segment, directions).phi, sums, **options) for segment in segments
+            linear_attention.read(self.encode(segment, directions, "query").phi, sums, **options)
+            for segment in segments
         ]
         return torch.cat(outputs, dim=2).to(v.dtype)
 
@@ -126,7 +127,7 @@ class CrossRFA(RandomFeatureAttention):
         self, key: Tensor, padding: Optional[Tensor], directions: Directions
     ) -> Tensor:
         """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""
-        phi_k, log_factor, _ = self.encode(key, directions, padding)
+        phi_k, log_factor, _ = self.encode(key, directions, "key", padding)
         return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor)
 
     def _new_source(

@@ -3,17 +3,17 @@
 x (B, H, T, d) are queries or keys in float32 or wider, sigma (H, d), padding (B, 1, T) or None.
 """
 
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from . import feature_maps, kernels
 from .kernels import half_squared_norm
+from .oprf_constants import Constants, Moments, best_a, best_constants
 from .precision import full_precision
 from .recurrence import LOWEST
-
-SMALLEST_NORM = 1e-6
+from .unit_length import scaled, unit_length_scaled
 
 
 class Directions(NamedTuple):
@@ -23,6 +23,10 @@ class Directions(NamedTuple):
     """w̃ (eq. 8) or the learned weights, (H, D, d)"""
     b: Optional[Tensor] = None
     """phases or the learned bias, (H, D)"""
+    a: Optional[Tensor] = None
+    """A of `feature_maps.oprf`, (H,)"""
+    psi: Optional[Tensor] = None
+    """ψ (H, d): queries are multiplied by it and keys divided, which leaves q·k as it is"""
 
 
 class Encoded(NamedTuple):
@@ -45,7 +49,14 @@ class FeatureMap:
     """
 
     source: Optional[str] = "pool"
-    """Where the directions come from: "pool", "parameters" or None."""
+    """Where w̃ comes from: "pool", "parameters", which start from the pool, or None."""
+    parameters: Dict[str, str] = {}
+    """What attention calls the parameters of the map, by their names in `Directions`."""
+    constants: Optional[Callable[[Moments], Constants]] = None
+    """Where the parameters are constants that no training changes: what they are for given queries and keys, by their
+    names in `Directions`."""
+    square = False
+    """Whether cross attention too has d directions unless told otherwise, and not 2d."""
     unit_length = True
     """Whether queries and keys are scaled to unit length unless told not to."""
     phases = False
@@ -58,10 +69,21 @@ class FeatureMap:
     exponential = False
     """Whether phi is an exponential: never 0, never negative, and `kernel` is the logarithm of exp(q·k), of which
     `features` has taken the factors out."""
+    has_floor = True
+    """Whether a denominator can be too small: where entries can be negative, or all of them 0."""
 
     def features(self, y: Tensor, directions: Directions) -> Tuple[Tensor, Optional[Tensor]]:
         """phi (B, H, T, F) and the logarithm of its factor (B, H, T), None for none, of y (B, H, T, d)."""
         raise NotImplementedError
+
+    def start(self, matrices: Optional[Tensor], sigma: Tensor, unnormalized: bool) -> Dict[str, Tensor]:
+        """Where the parameters start, by their names in `Directions`.
+
+        Args:
+            matrices: rows of the pool (H, D, d); None without a pool.
+            sigma: where σ starts, (H, d).
+        """
+        return {}
 
     @full_precision
     def encode(
@@ -69,20 +91,26 @@ class FeatureMap:
         x: Tensor,
         sigma: Tensor,
         directions: Directions,
+        role: str,
         padding: Optional[Tensor] = None,
         unnormalized: bool = False,
-        role: Optional[str] = None,
+        with_point: bool = False,
     ) -> Encoded:
-        """With role "query" or "key" also the points of the exact kernel."""
-        scale = _unit_length_scaled if self.unit_length and not unnormalized else _scaled
+        """
+        Args:
+            role: "query", "key", or "both" where the directions have no ψ.
+            with_point: the points of the exact kernel as well, of a query or a key.
+        """
+        scale = unit_length_scaled if self.unit_length and not unnormalized else scaled
         y = scale(x, sigma.to(x.dtype))
+        if directions.psi is not None:
+            psi = directions.psi.unsqueeze(1)
+            y = y * psi if role == "query" else y / psi
         phi, log_factor = self.features(y, directions)
         if self.of_difference and unnormalized:
             log_factor = half_squared_norm(y)
-        point = y
-        if role is None:
-            point = None
-        elif self.exponential:
+        point = y if with_point else None
+        if with_point and self.exponential:
             point = _with_factor(y, log_factor, role)
         if padding is not None:
             fill = phi.masked_fill if phi.requires_grad else phi.masked_fill_
@@ -105,7 +133,7 @@ class Cosine(FeatureMap):
     phases = True
 
     def features(self, y, directions):
-        return feature_maps.cosine(y, *directions), None
+        return feature_maps.cosine(y, directions.w, directions.b), None
 
 
 class Arccos(FeatureMap):
@@ -132,20 +160,66 @@ class Positive(FeatureMap):
 
     kernel = staticmethod(kernels.log_exponential_kernel)
     exponential = True
+    has_floor = False
+
+    def exponents(self, y, directions):
+        return feature_maps.positive_exponents(y, directions.w)
 
     def features(self, y, directions):
-        exponents = feature_maps.positive_exponents(y, directions.w)
+        exponents = self.exponents(y, directions)
         log_factor = exponents.detach().amax(-1)
         return (exponents - log_factor.unsqueeze(-1)).exp() * exponents.size(-1) ** -0.5, log_factor
+
+
+class Oprf(Positive):
+    """As `Positive`. A and ψ are no more than a smaller spread, whatever their values: they start from what lengths
+    of queries and keys say before there are any data, and `transfer` fits them.
+    """
+
+    parameters = {"a": "oprf_a", "psi": "oprf_psi"}
+    constants = staticmethod(best_constants)
+
+    def start(self, matrices, sigma, unnormalized):
+        # Of independent queries and keys the mean of ‖q + k‖² is that of ‖q‖² + ‖k‖²; entries that are not scaled are
+        # taken to have variance 1.
+        square = sigma.square()
+        mean_square = 2 * (square.sum(-1) if unnormalized else square.mean(-1))
+        return {"a": best_a(mean_square, sigma.size(-1)), "psi": torch.ones_like(sigma)}
+
+    def exponents(self, y, directions):
+        return feature_maps.oprf_exponents(y, directions.w, directions.a)
 
 
 class Learned(FeatureMap):
     """Unnormalized: as Kasai et al. have it."""
 
     source = "parameters"
+    parameters = {"w": "feature_weight", "b": "feature_bias"}
+
+    def start(self, matrices, sigma, unnormalized):
+        return {"w": matrices * matrices.size(1) ** -0.5, "b": matrices.new_zeros(matrices.shape[:2])}
 
     def features(self, y, directions):
-        return feature_maps.learned(y, *directions), None
+        return feature_maps.learned(y, directions.w, directions.b), None
+
+
+class Hedgehog(FeatureMap):
+    source = "parameters"
+    parameters = {"w": "hedgehog_weight"}
+    square = True
+    unit_length = False
+    has_floor = False
+
+    def start(self, matrices, sigma, unnormalized):
+        """The identity, and beside it, where there are more than d directions, rows of the pool."""
+        num_directions, head_dim = matrices.shape[1:]
+        weight = matrices * head_dim**-0.5
+        rows = min(num_directions, head_dim)
+        weight[:, :rows] = torch.eye(head_dim)[:rows]
+        return {"w": weight}
+
+    def features(self, y, directions):
+        return feature_maps.hedgehog(y, directions.w), None
 
 
 def _with_factor(y: Tensor, log_factor: Tensor, role: str) -> Tensor:
@@ -155,51 +229,13 @@ def _with_factor(y: Tensor, log_factor: Tensor, role: str) -> Tensor:
     return torch.cat([y, torch.stack(further, dim=-1)], dim=-1)
 
 
-def _scaled(x: Tensor, sigma: Tensor) -> Tensor:
-    """σ∘x"""
-    return x * sigma.unsqueeze(1)
-
-
-def _unit_length_scaled(x: Tensor, sigma: Tensor) -> Tensor:
-    """σ∘x/‖x‖; what is shorter than SMALLEST_NORM counts as being of that length."""
-    if torch.is_grad_enabled() and (x.requires_grad or sigma.requires_grad):
-        return _UnitLengthScaled.apply(x, sigma)
-    return _of_unit_length(x)[0].mul_(sigma.unsqueeze(1))
-
-
-def _of_unit_length(x: Tensor) -> Tuple[Tensor, Tensor]:
-    """x/‖x‖ and ‖x‖, (…, 1), which is at least SMALLEST_NORM in the former."""
-    norm = x.norm(dim=-1, keepdim=True)
-    return x / norm.clamp_min(SMALLEST_NORM), norm
-
-
-class _UnitLengthScaled(torch.autograd.Function):
-    """Its derivatives in few passes over memory."""
-
-    @staticmethod
-    def forward(context, x, sigma):
-        unit, norm = _of_unit_length(x)
-        context.save_for_backward(x, sigma, unit, norm)
-        return unit * sigma.unsqueeze(1)
-
-    @staticmethod
-    def backward(context, gradient):
-        x, sigma, unit, norm = context.saved_tensors
-        if torch.is_grad_enabled():
-            unit, norm = _of_unit_length(x)
-        sigma = sigma.unsqueeze(1)
-        of_sigma = gradient * unit
-        of_unit = gradient * sigma
-        along = feature_maps.project(of_sigma, sigma).masked_fill(norm < SMALLEST_NORM, 0.0)
-        of_x = of_unit.addcmul_(unit, along, value=-1).div_(norm.clamp_min(SMALLEST_NORM))
-        return of_x, of_sigma.sum((0, 2))
-
-
 FEATURE_MAPS = {
     "gaussian": Gaussian(),
     "arccos": Arccos(),
     "elu": Elu(),
     "positive": Positive(),
+    "oprf": Oprf(),
     "cosine": Cosine(),
     "learned": Learned(),
+    "hedgehog": Hedgehog(),
 }

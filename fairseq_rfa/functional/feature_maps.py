@@ -3,15 +3,14 @@
 No map scales its input: x (…, T, d) is already of unit length where that is wanted, and already multiplied by σ.
 """
 
-import math
-from functools import lru_cache
-from typing import Optional
+from typing import Optional, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .kernels import half_squared_norm
+from .sine_and_cosine import SineAndCosine, sine_and_cosine
 
 
 def gaussian(x: Tensor, w: Tensor) -> Tensor:
@@ -31,8 +30,8 @@ def gaussian(x: Tensor, w: Tensor) -> Tensor:
     """
     angles, scale = project(x, w), w.size(-2) ** -0.5
     if torch.is_grad_enabled() and angles.requires_grad:
-        return _SineAndCosine.apply(angles, scale)
-    return _sine_and_cosine(angles, scale)
+        return SineAndCosine.apply(angles, scale)
+    return sine_and_cosine(angles, scale)
 
 
 def arccos(x: Tensor, w: Tensor) -> Tensor:
@@ -89,6 +88,39 @@ def positive_exponents(x: Tensor, w: Tensor) -> Tensor:
     return project(x, w) - half_squared_norm(x).unsqueeze(-1)
 
 
+def oprf(x: Tensor, w: Tensor, a: Union[float, Tensor]) -> Tensor:
+    """Optimal positive random features of softmax's kernel (FAVOR++, Likhosherstov et al. 2022, theorem 3.2).
+
+    φ(x) = D^-1/2 (1 − 4A)^{d/4} [exp(A‖w_1‖² + √(1 − 4A) w_1·x − ‖x‖²/2), …, the same of w_D]
+
+    With the rows of w drawn from N(0, I), φ(x)·φ(y) is an unbiased estimate of exp(x·y) for every A ≤ 0. Greater than
+    0, and with A < 0 no w makes it large, so its spread is smaller. A = 0 is `positive`; `oprf_constants.best_a` is the
+    A of least spread. Of the stabiliser holds what stands at `positive`.
+
+    Args:
+        x: (…, T, d)
+        w: (…, D, d)
+        a: A, at most 0: a number, or (…) as w without its last two dimensions.
+
+    Returns:
+        (…, T, F) with F = D.
+
+    Raises:
+        ValueError: A is greater than 0 or no number.
+    """
+    a = torch.as_tensor(a, dtype=x.dtype, device=x.device)
+    if not bool((a <= 0).all()):
+        raise ValueError(f"A of oprf is {a.max().item():g}; use a number of at most 0, as best_a gives it")
+    return oprf_exponents(x, w, a).exp() * w.size(-2) ** -0.5
+
+
+def oprf_exponents(x: Tensor, w: Tensor, a: Tensor) -> Tensor:
+    """A‖w_i‖² + √(1 − 4A) w_i·x − ‖x‖²/2 + (d/4) log(1 − 4A), (…, T, D): the logarithms of `oprf` without D^-1/2."""
+    stretch = (1 - 4 * a).unsqueeze(-1)
+    of_directions = a.unsqueeze(-1) * w.square().sum(-1) + w.size(-1) / 4 * stretch.log()
+    return positive_exponents(x, w * stretch.sqrt().unsqueeze(-1)) + of_directions.unsqueeze(-2)
+
+
 def cosine(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """The other random Fourier features of the Gaussian kernel (Rahimi and Recht 2007).
 
@@ -121,39 +153,20 @@ def learned(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.relu(project(x, weight, bias))
 
 
-def _sine_and_cosine(angles, scale):
-    # In one pass, and in the order of rows that attention needs: sin(a) = cos(a − π/2).
-    features = angles.new_empty(*angles.shape[:-1], 2, angles.size(-1))
-    torch.add(angles.unsqueeze(-2), _phases(angles.dtype, angles.device), out=features)
-    return features.cos_().flatten(-2).mul_(scale)
+def hedgehog(x: Tensor, weight: Tensor) -> Tensor:
+    """Features that are learned and as sharp as softmax (Hedgehog, Zhang et al. 2024, with softmax over all entries).
 
+    φ(x) = softmax over all of [2 weight_1·x, …, 2 weight_D·x, −2 weight_1·x, …, −2 weight_D·x]
 
-@lru_cache
-def _phases(dtype, device):
-    return torch.tensor([[-math.pi / 2], [0.0]], dtype=dtype, device=device)
+    φ(x)·φ(y) is a kernel of its own. Greater than 0 and at most 1, and the entries of a vector sum to 1; softmax is
+    its stabiliser. Of an x so long that one entry is nearly 1 the other entries may round to 0.
 
+    Args: x (…, T, d), not of unit length, weight (…, D, d).
 
-class _SineAndCosine(torch.autograd.Function):
-    """scale · [sin(x), cos(x)]: its derivative is made of its own entries, so only they are kept."""
-
-    @staticmethod
-    def forward(context, x, scale):
-        features = _sine_and_cosine(x, scale)
-        context.save_for_backward(features)
-        context.layout = x.shape, x.stride()
-        return features
-
-    @staticmethod
-    def backward(context, gradient):
-        (features,) = context.saved_tensors
-        sine, cosine = features.chunk(2, dim=-1)
-        of_sine, of_cosine = gradient.chunk(2, dim=-1)
-        if torch.is_grad_enabled():
-            return (of_sine * cosine).addcmul(of_cosine, sine, value=-1), None
-        # As x lies in memory, so that what is multiplied with it next need not be copied.
-        result = torch.empty_strided(*context.layout, dtype=gradient.dtype, device=gradient.device)
-        torch.mul(of_sine, cosine, out=result)
-        return result.addcmul_(of_cosine, sine, value=-1), None
+    Returns: (…, T, F) with F = 2D.
+    """
+    logits = project(x, 2 * weight)
+    return torch.cat([logits, -logits], dim=-1).softmax(-1)
 
 
 def project(x: Tensor, w: Tensor, b: Optional[Tensor] = None) -> Tensor:

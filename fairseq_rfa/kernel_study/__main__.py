@@ -4,7 +4,7 @@
     python -m fairseq_rfa.kernel_study --sigma 1 2 --out runs/kernels
     python -m fairseq_rfa.kernel_study --checkpoint RUN/checkpoint_best.pt --data BINARIZED --out runs/kernels
 
-Each map that estimates a kernel (gaussian, cosine, arccos, positive) is compared with that kernel, on drawn
+Each map that estimates a kernel (gaussian, cosine, arccos, positive, oprf) is compared with that kernel, on drawn
 queries and keys and, with --checkpoint, on those of a trained model. The maps elu and learned are kernels of
 their own: there is nothing that they would estimate, so they are not in the study.
 
@@ -60,7 +60,7 @@ def measure_once(points, v, directions, seed, floor):
         yield name, None, None, errors(nothing, truth)
         for rows, orthogonal in ROWS.items():
             for number in directions:
-                drawn = draw_directions(name, points.sigma, number, seed, orthogonal)
+                drawn = draw_directions(name, points, number, seed, orthogonal)
                 estimate = estimated(name, points, v, drawn, floor)
                 yield name, rows, number, errors(estimate, truth)
 

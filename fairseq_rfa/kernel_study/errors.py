@@ -4,7 +4,7 @@ The letters and shapes are those of `linear_attention`. Features and attention a
 kernels and all comparisons are float64.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +12,17 @@ from torch import Tensor
 
 from ..functional import kernels, linear_attention
 from ..functional.definition import SMALLEST_POSITIVE_SUM
-from ..functional.encoding import FEATURE_MAPS, SMALLEST_NORM, Directions
+from ..functional.encoding import FEATURE_MAPS, Directions
+from ..functional.oprf_constants import Observed
 from ..functional.random_matrices import draw_phases, draw_pool
+from ..functional.unit_length import SMALLEST_NORM
 
 KERNELS = {
     "gaussian": kernels.gaussian_kernel,
     "cosine": kernels.gaussian_kernel,
     "arccos": kernels.arccos_kernel,
     "positive": kernels.exponential_kernel,
+    "oprf": kernels.exponential_kernel,
 }
 """The maps that estimate a kernel, with the kernel of unit-length inputs times σ."""
 
@@ -45,6 +48,13 @@ class Points(NamedTuple):
         moved = (x.to(device) if isinstance(x, Tensor) else x for x in self)
         points = Points(*moved)
         return points._replace(sigma=points.sigma * factor)
+
+    def scaled(self) -> Tuple[Tensor, Tensor]:
+        """Queries and keys times σ, of unit length or of their own, in float64."""
+        query, key = self.query.double(), self.key.double()
+        if not self.unnormalized:
+            query, key = (F.normalize(x, dim=-1, eps=SMALLEST_NORM) for x in (query, key))
+        return query * self.sigma, key * self.sigma
 
     def pairs(self) -> Tensor:
         """1 for each query and key of which neither is padding, else 0: (B, 1, N, M) in float64."""
@@ -72,15 +82,19 @@ class Errors(NamedTuple):
 
 
 def draw_directions(
-    name: str, sigma: Tensor, num_directions: int, seed: int, orthogonal: bool
+    name: str, points: Points, num_directions: int, seed: int, orthogonal: bool
 ) -> Directions:
-    """D directions for each head of sigma (H, 1, d), with phases where the map has them."""
-    num_heads, _, head_dim = sigma.shape
-    w = draw_pool(num_heads, num_directions, head_dim, seed, orthogonal).to(sigma.device)
-    phases = None
-    if FEATURE_MAPS[name].phases:
-        phases = draw_phases(num_heads, num_directions, seed).to(sigma.device)
-    return Directions(w, phases)
+    """D directions for each head of the points, with the phases or constants of the map."""
+    num_heads, _, head_dim = points.sigma.shape
+    device, feature_map = points.sigma.device, FEATURE_MAPS[name]
+    directions = Directions(draw_pool(num_heads, num_directions, head_dim, seed, orthogonal).to(device))
+    if feature_map.phases:
+        directions = directions._replace(b=draw_phases(num_heads, num_directions, seed).to(device))
+    if feature_map.constants is not None:
+        observed = Observed()
+        observed.add(*points.scaled(), points.pairs().bool())
+        directions = directions._replace(**feature_map.constants(observed.moments())._asdict())
+    return directions
 
 
 def exact(name: str, points: Points, v: Tensor) -> Matrices:
@@ -88,13 +102,10 @@ def exact(name: str, points: Points, v: Tensor) -> Matrices:
 
     Unnormalized, the Gaussian maps carry factors that make theirs the kernel exp(x·y).
     """
-    query, key, sigma = points.query.double(), points.key.double(), points.sigma.double()
     kernel = KERNELS[name]
-    if not points.unnormalized:
-        query, key = (F.normalize(x, dim=-1, eps=SMALLEST_NORM) for x in (query, key))
-    elif kernel is kernels.gaussian_kernel:
+    if points.unnormalized and kernel is kernels.gaussian_kernel:
         kernel = kernels.exponential_kernel
-    scores = kernel(query * sigma, key * sigma) * points.pairs()
+    scores = kernel(*points.scaled()) * points.pairs()
     return _attend(scores, v, kernel=scores)
 
 
@@ -104,14 +115,14 @@ def estimated(
     """The same through features, with the attention of `CrossRFA`.
 
     Args:
-        floor: the smallest denominator of maps whose weights can be negative or 0; `positive` has none.
+        floor: the smallest denominator of maps whose weights can be negative or 0; `positive` and `oprf` have none.
     """
     feature_map = FEATURE_MAPS[name]
     query, key = (
-        feature_map.encode(x, points.sigma.squeeze(1), directions, padding, points.unnormalized)
-        for x, padding in (
-            (points.query, points.query_padding),
-            (points.key, points.key_padding),
+        feature_map.encode(x, points.sigma.squeeze(1), directions, role, padding, points.unnormalized)
+        for x, role, padding in (
+            (points.query, "query", points.query_padding),
+            (points.key, "key", points.key_padding),
         )
     )
     kernel = query.phi.double() @ key.phi.double().transpose(-1, -2)
@@ -120,7 +131,7 @@ def estimated(
         log_factor = query.log_factor.unsqueeze(-1).double() + key.log_factor.unsqueeze(-2)
         kernel = kernel * log_factor.exp()
         phi_k = linear_attention.with_factors(phi_k, key.log_factor)
-    if feature_map.exponential:
+    if not feature_map.has_floor:
         floor = SMALLEST_POSITIVE_SUM
     return Matrices(
         kernel,

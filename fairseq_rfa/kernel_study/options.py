@@ -51,7 +51,7 @@ def parse_arguments(arguments, description):
         "--floor",
         type=size,
         default=DENOMINATOR_FLOOR,
-        help=f"smallest denominator, which positive does not have (default: {DENOMINATOR_FLOOR})",
+        help=f"smallest denominator, which positive and oprf do not have (default: {DENOMINATOR_FLOOR})",
     )
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="also queries and keys of this model")
     parser.add_argument(

@@ -8,7 +8,13 @@ from matplotlib.lines import Line2D
 
 from .verdict import CLAIM_ERROR, curves
 
-COLOURS = {"gaussian": "#0072b2", "cosine": "#56b4e9", "arccos": "#009e73", "positive": "#d55e00"}
+COLOURS = {
+    "gaussian": "#0072b2",
+    "cosine": "#56b4e9",
+    "arccos": "#009e73",
+    "positive": "#d55e00",
+    "oprf": "#7f3f98",
+}
 STYLES = {"independent": "-", "orthogonal": "--"}
 PANELS = {"kernel": "kernel matrix", "attention": "attention matrix", "output": "attention output"}
 SHARED = "#000000"

@@ -4,7 +4,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from .alignments import refuse_alignments
-from .config import RFA_OPTIONS
+from .config import RFA_OPTIONS, settle_directions
 from .devices import settle_devices
 from .monitoring import refuse_monitor_without_tensorboard
 from .transformer import TransformerRFAModel  # noqa: F401 registers the model that the names belong to
@@ -20,6 +20,7 @@ def transformer_rfa(args):
     """6 layers of 512, feed-forward 2048, 8 heads."""
     base_architecture(args)
     set_defaults(args, **{option.name: option.default for option in RFA_OPTIONS})
+    settle_directions(args)
     settle_devices(args)
     refuse_alignments(args)
     refuse_monitor_without_tensorboard(args)

@@ -27,11 +27,16 @@ class TransformerRFAConfig(TransformerConfig):
     rfa_feature_map: ChoiceEnum(tuple(FEATURE_MAPS)) = field(
         default="gaussian", metadata={"help": "feature map"}
     )
-    rfa_causal_dim: int = field(
-        default=64, metadata={"help": "number of random directions of a head in causal attention"}
+    rfa_causal_dim: Optional[int] = field(
+        default=None,
+        metadata={"help": "number of directions of a head in causal attention (default: the width of a head)"},
     )
-    rfa_cross_dim: int = field(
-        default=128, metadata={"help": "number of random directions of a head in cross attention"}
+    rfa_cross_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "number of directions of a head in cross attention (default: twice the width of a head, with "
+            "hedgehog once)"
+        },
     )
     rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})
     rfa_gate_bias: float = field(
@@ -105,7 +110,8 @@ class TransformerRFAConfig(TransformerConfig):
             if getattr(self, name) not in allowed:
                 raise _refusal(self, name, f"one of {', '.join(allowed)}")
         for name in ("rfa_causal_dim", "rfa_cross_dim", "rfa_num_matrices", "rfa_chunk_size"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise _refusal(self, name, "at least 1")
         for name in (
             "rfa_sigma_init",
@@ -181,6 +187,29 @@ RFA_OPTIONS = [
 ]
 
 
+def settle_directions(options):
+    """Give the numbers of directions that were left open: they are in proportion to the width of a head.
+
+    The paper has d in causal and 2d in cross attention.
+
+    Args:
+        options: of a model whose other options are complete; changed in place.
+    """
+    for name, number in default_directions(options).items():
+        if getattr(options, name, None) is None:
+            setattr(options, name, number)
+
+
+def default_directions(options):
+    """By name, the numbers of directions where none is given; empty where a head has no whole width."""
+    feature_map = FEATURE_MAPS.get(options.rfa_feature_map)
+    width, heads = options.decoder_embed_dim, options.decoder_attention_heads
+    if feature_map is None or not isinstance(heads, int) or heads < 1 or width % heads:
+        return {}
+    head_dim = width // heads
+    return {"rfa_causal_dim": head_dim, "rfa_cross_dim": head_dim if feature_map.square else 2 * head_dim}
+
+
 def add_switches(parser):
     """--name and --no-name for each option that is on or off, so that a flag wins over any preset."""
     for option in RFA_OPTIONS:
@@ -203,7 +232,7 @@ def _check_type(option, value):
 
 def _type_of(option):
     """Without the None of an option that may be left open."""
-    return {Optional[float]: float, Optional[bool]: bool}.get(option.type, option.type)
+    return {Optional[float]: float, Optional[bool]: bool, Optional[int]: int}.get(option.type, option.type)
 
 
 def _refusal(config, name, remedy):

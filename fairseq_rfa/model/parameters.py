@@ -3,13 +3,19 @@
 import re
 from typing import NamedTuple
 
+from ..functional.encoding import FEATURE_MAPS
+
 PLACES = {"causal": "self_attn", "cross": "encoder_attn"}
 """What a layer of the decoder calls its two attentions."""
 
-SIGMA, GATE, LEARNED_MAP = (".sigma",), (".gate_proj.weight", ".gate_proj.bias"), (".feature_weight", ".feature_bias")
-GROUPS = {"causal": (SIGMA, GATE, LEARNED_MAP), "cross": (SIGMA, LEARNED_MAP)}
+SIGMA, GATE = (".sigma",), (".gate_proj.weight", ".gate_proj.bias")
+MAPS = tuple(
+    tuple(f".{name}" for name in known.parameters.values()) for known in FEATURE_MAPS.values() if known.parameters
+)
+"""Of each map that has parameters."""
+GROUPS = {"causal": (SIGMA, GATE, *MAPS), "cross": (SIGMA, *MAPS)}
 """Endings of names that an attention has together or not at all; every random feature attention has the first."""
-RFA_PARAMETERS = SIGMA + GATE + LEARNED_MAP
+RFA_PARAMETERS = SIGMA + GATE + sum(MAPS, ())
 """Endings of the names that only random feature attention has. All other names are those of fairseq's Transformer."""
 
 PROJECTIONS = tuple(f"{{attention}}.{letter}_proj." for letter in ("q", "k", "v", "out"))

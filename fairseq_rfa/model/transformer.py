@@ -16,7 +16,7 @@ from ..attention.packed_linear import pack_layers, search
 from ..compat import rebuild_batches_each_epoch
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.random_matrices import MatrixPool
-from .config import TransformerRFAConfig, add_switches
+from .config import TransformerRFAConfig, add_switches, settle_directions
 from .decoder_layer import TransformerRFADecoderLayer
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder
@@ -174,6 +174,7 @@ class TransformerRFAModel(TransformerModelBase):
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
         cfg = TransformerRFAConfig.from_namespace(cfg)
+        settle_directions(cfg)
         cfg.validate()
         warn_of_unread_options(cfg)
         rebuild_batches_each_epoch(task)

@@ -3,7 +3,7 @@
 import logging
 
 from ..functional.encoding import FEATURE_MAPS
-from .config import RFA_OPTIONS
+from .config import RFA_OPTIONS, default_directions
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,11 @@ def unread_options(config):
     Yields:
         the flag with its value, and why.
     """
+    settled = default_directions(config)
     for option in RFA_OPTIONS:
         value = getattr(config, option.name)
         reasons = [reason for need in NEEDS.get(option.name, ()) if (reason := need(config))]
-        if reasons and value != option.default:
+        if reasons and value != settled.get(option.name, option.default):
             yield _as_written(option.name, value), reasons[0]
 
 
@@ -68,6 +69,16 @@ def _sigma_of_both(config):
     return f"{_causal(config)} and --rfa-cross-sigma-init"
 
 
+def _pool(config):
+    """A map that starts from the identity takes from the pool what goes beyond it."""
+    if not FEATURE_MAPS[config.rfa_feature_map].square:
+        return _matrices(config)
+    numbers = [config.rfa_causal_dim] * (not _causal(config)) + [config.rfa_cross_dim] * (not _cross(config))
+    if any(number > config.decoder.embed_dim // config.decoder.attention_heads for number in numbers):
+        return None
+    return f"with --rfa-feature-map {config.rfa_feature_map} while no head has more directions than entries"
+
+
 def _of_map(has):
     def need(config):
         return None if has(FEATURE_MAPS[config.rfa_feature_map]) else f"with --rfa-feature-map {config.rfa_feature_map}"
@@ -79,7 +90,7 @@ _matrices = _of_map(lambda known: known.source is not None)
 _drawn_matrices = _of_map(lambda known: known.source == "pool")
 _unit_length = _of_map(lambda known: known.unit_length)
 _kernel = _of_map(lambda known: known.kernel is not None)
-_floor = _of_map(lambda known: not known.exponential)
+_floor = _of_map(lambda known: known.has_floor)
 
 NEEDS = {
     "rfa_feature_map": (_features,),
@@ -87,8 +98,8 @@ NEEDS = {
     "rfa_cross_dim": (_cross, _matrices),
     "rfa_gate": (_causal,),
     "rfa_gate_bias": (_causal, _gate),
-    "rfa_num_matrices": (_features, _matrices),
-    "rfa_seed": (_features, _matrices),
+    "rfa_num_matrices": (_features, _pool),
+    "rfa_seed": (_features, _pool),
     "rfa_orthogonal": (_features, _drawn_matrices),
     "rfa_fixed_matrices": (_features, _drawn_matrices),
     "rfa_sigma_init": (_features, _sigma_of_both),

@@ -14,13 +14,15 @@ which parameters were kept, added, dropped and drawn anew; anything unexpected i
 import os
 from argparse import Namespace
 
+from ..model.config import settle_directions
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
 from ..programs.checkpoint_file import check_output, read_checkpoint, write_checkpoint
 from ..programs.program import errors_in_one_line, only_warnings
 from . import checkpoint as checkpoints
 from .checkpoint import OURS, PLAIN
+from .constants import measure_moments, set_constants
 from .options import NAME, attention_options, parse_arguments
-from .report import Report, describe_sigma, signature
+from .report import Report, describe_constants, describe_sigma, signature
 from .sentences import sentences
 from .temperature import fit_sigma, set_sigma
 
@@ -66,6 +68,8 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
     checkpoints.check(state, old)
     target = Namespace(**{**vars(source), **options})
     target.arch = target._name = OURS if to == "rfa" else PLAIN
+    if to == "rfa":
+        settle_directions(target)
     new = checkpoints.build(target, state, seed)
 
     report = Report()
@@ -73,9 +77,15 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
     report.upgraded = _sizes(state, state.keys() - before.keys())
     if batches is not None:
         old.load_state_dict(dict(state))
-        fitted = {place: sigmas for place, sigmas in fit_sigma(old, batches).items() if place in changed}
-        set_sigma(new, fitted)
-        report.notes += describe_sigma(fitted, options["rfa_feature_map"])
+        if imitate == "unit-length":
+            fitted = {place: sigmas for place, sigmas in fit_sigma(old, batches).items() if place in changed}
+            set_sigma(new, fitted)
+            report.notes += describe_sigma(fitted, options["rfa_feature_map"])
+        else:
+            report.notes.append(_describe_start(options, imitate, changed))
+        moments = {place: found for place, found in measure_moments(old, new, batches).items() if place in changed}
+        set_constants(new, moments)
+        report.notes += describe_constants(new, moments)
     elif to == "rfa":
         report.notes.append(_describe_start(options, imitate, changed))
     _exchange(state, new, report)

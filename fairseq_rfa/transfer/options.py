@@ -56,7 +56,8 @@ def parse_arguments(arguments, description):
         "--fit-data",
         metavar="BIN",
         help="folder of fairseq-preprocess; for unit length, sigma of each head becomes the one whose weights are "
-        "nearest to those of softmax (least cross-entropy) on its sentences",
+        "nearest to those of softmax (least cross-entropy) on its sentences; the constants of oprf are fitted to "
+        "its queries and keys as well, also with --imitate softmax",
     )
     parser.add_argument("--fit-subset", default="valid", help="of the data (default: valid)")
     parser.add_argument(
@@ -141,6 +142,8 @@ def _check_softmax(options, given, name, estimates_softmax):
 
 def _check_fit(given, imitate, name, estimates_softmax):
     if imitate == "softmax":
+        if FEATURE_MAPS[name].constants is not None:
+            return
         raise ValueError("--fit-data: with --imitate softmax there is nothing to fit; leave one of them out")
     if not estimates_softmax:
         raise ValueError(f"--fit-data: sigma is no temperature of the map {name}; use {_suitable_maps()}")

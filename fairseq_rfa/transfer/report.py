@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..functional.encoding import FEATURE_MAPS
+from ..model.parameters import PLACES
 from ..programs.signature import commit, version
 
 MEANINGS = {
@@ -73,6 +74,18 @@ def describe_sigma(fitted, feature_map):
             "without further training positive, or no --fit-data, may be nearer to softmax"
         )
     return lines
+
+
+def describe_constants(model, fitted):
+    """Lines about the constants that fit the queries and keys of softmax, by place."""
+    lines = []
+    for place in fitted:
+        for layer, attention in enumerate(getattr(layer, PLACES[place]) for layer in model.decoder.layers):
+            for name in attention.feature_map.parameters.values():
+                value = getattr(attention, name).detach()
+                values = " ".join(f"{of_head:.3f}" for of_head in value.reshape(len(value), -1).mean(-1).tolist())
+                lines.append(f"  {name} in {place} attention of layer {layer}: {values}")
+    return ["constants of each head, fitted to its queries and keys, ψ as its mean:", *lines] if lines else []
 
 
 def signature(source, target, state, details):

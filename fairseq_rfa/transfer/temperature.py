@@ -7,34 +7,18 @@ is found by halving an interval of log σ.
 """
 
 import math
-from contextlib import ExitStack
 
 import torch
 import torch.nn.functional as F
 
 from ..attention.base import RandomFeatureAttention
-from ..functional.encoding import SMALLEST_NORM
+from ..functional.unit_length import SMALLEST_NORM
 from ..model.parameters import PLACES
+from .watch import softmax_attentions, watch
 
 SMALLEST, GREATEST = 0.05, 20.0
 """Bounds of a fitted σ. At the least all weights are nearly equal, at the greatest nearly all falls on one key."""
 HALVINGS = 40
-
-
-def softmax_attentions(model):
-    """The softmax attentions of each layer of the decoder; a place that has none is missing.
-
-    Args:
-        model: a Transformer of fairseq or of this package.
-    """
-    found = {}
-    for place, name in PLACES.items():
-        attentions = [getattr(layer, name) for layer in model.decoder.layers]
-        if attentions and not any(
-            attention is None or isinstance(attention, RandomFeatureAttention) for attention in attentions
-        ):
-            found[place] = attentions
-    return found
 
 
 def fit_sigma(model, batches):
@@ -54,7 +38,8 @@ def fit_sigma(model, batches):
     attentions = softmax_attentions(model)
     if not attentions:
         raise ValueError("the decoder has no softmax attention to fit sigma to")
-    seen = _cosines(model, attentions, batches)
+    seen = {place: [_Site() for _ in modules] for place, modules in attentions.items()}
+    watch(model, attentions, batches, lambda place, layer, *found: seen[place][layer].add(*found))
     if not all(site.batches for sites in seen.values() for site in sites):
         raise ValueError("there are no sentences to fit sigma to")
     return {place: [_best_sigma(site) for site in sites] for place, sites in seen.items()}
@@ -123,43 +108,3 @@ def _best_sigma(site):
         too_great = site.slope(middle.exp()) > 0
         low, high = torch.where(too_great, low, middle), torch.where(too_great, middle, high)
     return ((low + high) / 2).exp().float().cpu()
-
-
-@torch.no_grad()
-def _cosines(model, attentions, batches):
-    """A `_Site` for each attention."""
-    seen = {place: [_Site() for _ in modules] for place, modules in attentions.items()}
-    padded = None
-
-    def watch(site):
-        def add(module, _, inputs):
-            # fairseq reads the weights of its projections past their modules, so hooks there would see nothing.
-            q, k = module.q_proj(inputs["query"]), module.k_proj(inputs["key"])
-            q, k = (x.float().unflatten(-1, (module.num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k))
-            site.add(q, k, _hidden(q, k, inputs), ~padded.unsqueeze(1))
-
-        return add
-
-    was_training = model.training
-    model.eval()
-    with ExitStack() as stack:
-        stack.callback(model.train, was_training)
-        for place, modules in attentions.items():
-            for module, site in zip(modules, seen[place]):
-                hook = module.register_forward_pre_hook(watch(site), with_kwargs=True)
-                stack.callback(hook.remove)
-        for batch in batches:
-            padded = batch["net_input"]["prev_output_tokens"].eq(model.decoder.padding_idx)
-            model(**batch["net_input"])
-    return seen
-
-
-def _hidden(q, k, inputs):
-    """Which keys a query does not see, (B, 1, N, M), from the masks that fairseq passes to an attention."""
-    hidden = torch.zeros(q.size(0), 1, q.size(2), k.size(2), dtype=torch.bool, device=q.device)
-    padding, future = inputs.get("key_padding_mask"), inputs.get("attn_mask")
-    if padding is not None:
-        hidden |= padding.bool()[:, None, None, :]
-    if future is not None:
-        hidden |= future if future.dtype == torch.bool else future.isneginf()
-    return hidden

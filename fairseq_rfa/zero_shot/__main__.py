@@ -6,7 +6,7 @@
 The decoder's attention gets features, all parameters stay. With --imitate softmax the features estimate the
 exp(q·k / √d) of softmax itself (--rfa-unnormalized, σ = d^-1/4); with unit-length queries and keys are scaled to
 unit length, and σ of each head is the one that comes nearest to softmax on --fit-subset. Maps whose kernel has another
-form (arccos, elu, learned at its start) are measured as they are, with σ = 1.
+form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1.
 
 Each model reads the reference of some sentences, and its logits are compared with those of softmax. «limit» is
 attention with the kernel itself in place of features, «equal» attention that weighs all positions alike.
@@ -22,9 +22,11 @@ from functools import cached_property
 
 import torch
 
+from ..functional.encoding import FEATURE_MAPS
 from ..programs.program import check_folder, errors_in_one_line, find_device, load_plot, only_warnings, progress
 from ..programs.signature import commit
 from ..programs.trained_model import readable_sentences
+from ..transfer.constants import measure_moments
 from ..transfer.temperature import fit_sigma
 from . import bleu, logits, models
 from .cases import cases
@@ -47,6 +49,7 @@ class Study:
         self.fit_batches, self.fit_digest, _ = self._read(options.fit_subset, options.fit_sentences, device)
         self.batches, self.digest, self.sentences = self._read(options.subset, options.sentences, device)
         self.scorer = None
+        self.found_moments = {}
         if options.bleu_directions:
             self.scorer = bleu.make_scorer(
                 options.data, self.trained.task, options.subset, options.reference
@@ -70,11 +73,20 @@ class Study:
     def sigma(self):
         return fit_sigma(self.trained.model, self.fit_batches)
 
+    def moments(self, case, fitted):
+        """For a map with constants what `measure_moments` finds, which depends on the way of imitation only."""
+        if case.kind != "features" or FEATURE_MAPS[case.map].constants is None:
+            return None
+        if case.imitate not in self.found_moments:
+            student = models.converted(self.trained, case._replace(sites="both"), fitted)
+            self.found_moments[case.imitate] = measure_moments(self.trained.model, student, self.fit_batches)
+        return self.found_moments[case.imitate]
+
     def measure(self, case):
         """The numbers of a case."""
         trained = self.trained
         fitted = self.sigma if case.imitate == "unit-length" else None
-        model = models.converted(trained, case, fitted)
+        model = models.converted(trained, case, fitted, self.moments(case, fitted))
         if case.measure == "logits":
             return logits.compare(model, trained.model, self.states, self.batches)
         score = self.scorer.score(model, trained.task, self.batches, self.beam)

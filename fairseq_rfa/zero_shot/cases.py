@@ -68,7 +68,7 @@ def _cases_with_features(options, sites):
 def _cases_of_map(options, case):
     feature_map = FEATURE_MAPS[case.map]
     floors = options.floors if imitates_softmax(case.map) else options.floors[:1]
-    if feature_map.exponential:
+    if not feature_map.has_floor:
         floors = [None]
     for floor in floors:
         case = case._replace(floor=floor)

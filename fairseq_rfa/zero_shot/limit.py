@@ -28,8 +28,8 @@ class ExactAttention(nn.Module):
         attention = self.attention
         key, padding = blank_padding(query if self.causal else key, key_padding_mask)
         directions = attention.directions()
-        encoded_q = attention.encode(attention.q_proj(query), directions, role="query")
-        encoded_k = attention.encode(attention.k_proj(key), directions, padding, role="key")
+        encoded_q = attention.encode(attention.q_proj(query), directions, "query", with_point=True)
+        encoded_k = attention.encode(attention.k_proj(key), directions, "key", padding, with_point=True)
         v = attention.split_heads(attention.v_proj(key))
         hidden = torch.zeros(query.size(0), key.size(0), dtype=torch.bool, device=query.device)
         if self.causal:

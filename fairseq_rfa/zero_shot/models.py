@@ -10,6 +10,7 @@ from ..attention.base import RandomFeatureAttention
 from ..functional.encoding import FEATURE_MAPS
 from ..model.transformer import TransformerRFAModel
 from ..programs.trained_model import load_trained
+from ..transfer.constants import set_constants
 from ..transfer.temperature import set_sigma
 from .cases import SITES
 from .limit import to_the_limit
@@ -48,11 +49,12 @@ def load(checkpoint, data, subsets, device):
     return Trained(model.float().to(device).eval(), options, task)
 
 
-def converted(trained, case, fitted=None):
+def converted(trained, case, fitted=None, moments=None):
     """The model of a case: the same parameters, in memory.
 
     Args:
         fitted: what `fit_sigma` found, for the way unit-length.
+        moments: what `measure_moments` found for this way, for a map with constants.
 
     Raises:
         ValueError: the options of the model go with softmax alone.
@@ -63,6 +65,8 @@ def converted(trained, case, fitted=None):
     model.load_state_dict(dict(trained.model.state_dict()), strict=True)
     if case.imitate == "unit-length":
         set_sigma(model, {place: fitted[place] for place in SITES[case.sites]})
+    if moments is not None:
+        set_constants(model, {place: moments[place] for place in SITES[case.sites]})
     if case.kind != "features":
         to_the_limit(model)
     return model.to(_device(trained.model)).eval()

@@ -10,7 +10,7 @@ from ..kernel_study.plot import COLOURS as COLOURS_OF_KERNELS
 from ..kernel_study.plot import write_figure
 from .cases import OWN
 
-COLOURS = {**COLOURS_OF_KERNELS, "elu": "#cc79a7", "learned": "#e69f00"}
+COLOURS = {**COLOURS_OF_KERNELS, "elu": "#cc79a7", "learned": "#e69f00", "hedgehog": "#999933"}
 STYLES = {"softmax": "-", "unit-length": "--", OWN: "-."}
 MARKERS = {"softmax": "o", "unit-length": "s", OWN: "^"}
 WAYS = {

@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from definitions import heads, joined
 from fairseq_rfa.attention import CausalRFA
 from fairseq_rfa.attention import base as attention_base
+from fairseq_rfa.functional.oprf_constants import best_a
 from helpers import (
     call,
     defined_causal,
@@ -19,7 +20,7 @@ from helpers import (
     padding_mask,
     random_tensor,
 )
-from variants import CAUSAL, CROSS, each, each_variant
+from variants import CAUSAL, CROSS, NEVER_SCALED, each, each_variant
 
 with_and_without_gate = pytest.mark.parametrize("gate", [False, True], ids=["plain", "gate"])
 each_kind = pytest.mark.parametrize("kind", ["none", "left", "right", "middle", "all"])
@@ -83,6 +84,9 @@ def test_parameters_are_those_of_fairseq_and_sigma():
     assert shapes(make_causal(feature_map="elu")) == {**softmax, "sigma": (4, 8)}
     learned = {"feature_weight": (4, 16, 8), "feature_bias": (4, 16)}
     assert shapes(make_causal(feature_map="learned")) == {**softmax, "sigma": (4, 8), **learned}
+    hedgehog, oprf = {"hedgehog_weight": (4, 16, 8)}, {"oprf_a": (4,), "oprf_psi": (4, 8)}
+    assert shapes(make_causal(feature_map="hedgehog")) == {**softmax, "sigma": (4, 8), **hedgehog}
+    assert shapes(make_causal(feature_map="oprf")) == {**softmax, "sigma": (4, 8), **oprf}
     softmax = MultiheadAttention(32, 4, kdim=24, vdim=24, encoder_decoder_attention=True)
     assert shapes(make_cross()) == {**shapes(softmax), "sigma": (4, 8)}
 
@@ -104,6 +108,26 @@ def test_learned_features_start_from_the_matrices_of_the_layer():
     module = CausalRFA(32, 4, make_pool(), 1, "learned")
     torch.testing.assert_close(module.feature_weight.detach(), module.pool.matrices[4:8] / 16**0.5)
     assert not module.feature_bias.any()
+
+
+@pytest.mark.parametrize("num_directions", [5, 8, 16])
+def test_hedgehog_starts_from_the_identity(num_directions):
+    module = CausalRFA(32, 4, make_pool(num_directions=num_directions), 1, "hedgehog")
+    weight, rows = module.hedgehog_weight.detach(), min(num_directions, 8)
+    assert torch.equal(weight[:, :rows], torch.eye(8)[:rows].expand(4, rows, 8))
+    torch.testing.assert_close(weight[:, 8:], module.pool.matrices[4:8, 8:] / 8**0.5)
+    assert weight.requires_grad is False and module.hedgehog_weight.requires_grad
+
+
+@pytest.mark.parametrize("unnormalized", [False, True])
+def test_constants_of_oprf_start_from_the_lengths_and_are_not_trained(unnormalized):
+    """Of unit vectors ‖q + k‖² is σ²·2 in the mean, of vectors of d entries with variance 1 d^-1/2·d·2."""
+    module = CausalRFA(32, 4, make_pool(), 1, "oprf", unnormalized=unnormalized, sigma_init=1.5)
+    mean_square = 2 * 1.5**2 * (8**0.5 if unnormalized else 1)
+    expected = best_a(torch.full((4,), mean_square), 8)
+    torch.testing.assert_close(module.oprf_a.detach(), expected)
+    assert (module.oprf_psi == 1).all()
+    assert not module.oprf_a.requires_grad and not module.oprf_psi.requires_grad
 
 
 @each_kind
@@ -150,7 +174,7 @@ def test_what_stands_in_the_padding_changes_nothing(make, kind, filler, decoding
         assert torch.equal(harmless, actual)
 
 
-@each([name for name in CAUSAL + CROSS if "unnormalized" not in name and "elu" not in name])
+@each([name for name in CAUSAL + CROSS if not {"unnormalized", *NEVER_SCALED} & {*name.split()}])
 @pytest.mark.parametrize("projection", ["q_proj", "k_proj"])
 @pytest.mark.parametrize("factor", [1e-2, 7.0, 1e3])
 def test_lengths_of_queries_and_keys_do_not_matter(make, projection, factor):

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fairseq_rfa.attention import CausalRFA
-from helpers import call, largest_difference, make_causal, make_cross, random_tensor
+from helpers import call, largest_difference, make_causal, make_cross, random_tensor, trained
 from variants import CAUSAL, CROSS, each, each_variant
 
-WITHOUT_DRAWS = [name for name in CAUSAL + CROSS if "elu" in name or "learned" in name]
+WITHOUT_DRAWS = [name for name in CAUSAL + CROSS if name.split()[1] in ("elu", "learned", "hedgehog")]
 each_that_draws = each([name for name in CAUSAL + CROSS if name not in WITHOUT_DRAWS])
 
 
@@ -22,7 +22,7 @@ def test_zero_vectors(make, dtype):
     out = call(module, dtype=dtype)
     out.float().sum().backward()
     assert out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in trained(module).values())
 
 
 @each_variant
@@ -30,7 +30,7 @@ def test_zero_vectors(make, dtype):
 def test_every_parameter_has_a_gradient(make, training):
     module = make().train(training)
     call(module).pow(2).sum().backward()
-    for parameter in module.parameters():
+    for parameter in trained(module).values():
         assert parameter.grad.isfinite().all() and parameter.grad.any()
     if module.pool is not None:
         assert all(x.grad is None for x in module.pool.buffers())
@@ -140,7 +140,7 @@ def test_half_precision(make, dtype):
     out = module(query, source, source, need_weights=False)[0]
     out.float().pow(2).mean().backward()
     assert out.dtype == dtype and out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in trained(module).values())
     assert all(x is None or x.dtype == torch.float32 for x in module.directions())
     if module.unnormalized:
         return  # features of long vectors see the rounding of the projections, as they must
@@ -157,10 +157,10 @@ def test_autocast_leaves_features_and_sums_in_float32(make):
     module = make().float()
     expected = call(module, length=300, source_length=300, dtype=torch.float32)
     x = random_tensor(9, 3, 32, dtype=torch.float32)
-    features = module.encode(x, module.directions()).phi
+    features = module.encode(x, module.directions(), "key").phi
     state = {}
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(module.encode(x, module.directions()).phi, features)
+        assert torch.equal(module.encode(x, module.directions(), "key").phi, features)
         out = call(module, length=300, source_length=300, dtype=torch.float32)
         call(module, dtype=torch.float32, incremental_state=state)
     assert largest_difference(out, expected) < 0.03
@@ -171,9 +171,9 @@ def test_autocast_leaves_features_and_sums_in_float32(make):
 @each(
     [
         f"causal {name}{more}"
-        for name in ("gaussian unnormalized", "cosine", "arccos", "positive", "elu", "learned")
+        for name in ("gaussian unnormalized", "cosine", "arccos", "positive", "oprf", "elu", "learned", "hedgehog")
         for more in ("", " gate", " window=2")
-        if not (more.startswith(" window") and name in ("elu", "learned"))
+        if not (more.startswith(" window") and name in ("elu", "learned", "hedgehog"))
     ]
     + ["cross gaussian", "cross arccos", "cross positive"]
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from definitions import attention
-from helpers import call, largest_difference, make_causal, padding_mask, random_tensor
+from helpers import call, largest_difference, make_causal, padding_mask, random_tensor, trained
 from variants import (
     CAUSAL,
     CROSS,
@@ -50,7 +50,7 @@ def test_module_is_its_definition(make, kind):
 def _gradients(module, out):
     module.zero_grad()
     (out * random_tensor(*out.shape, seed=3)).sum().backward()
-    return {name: parameter.grad.clone() for name, parameter in module.named_parameters()}
+    return {name: parameter.grad.clone() for name, parameter in trained(module).items()}
 
 
 @each_variant
@@ -70,6 +70,8 @@ def test_gradients_are_those_of_the_definition(make, kind):
     expected_names |= {"gate_proj"} if make.keywords.get("gate") else set()
     if make.keywords["feature_map"] == "learned":
         expected_names |= {"feature_weight", "feature_bias"}
+    if make.keywords["feature_map"] == "hedgehog":
+        expected_names |= {"hedgehog_weight"}
     assert {name.split(".")[0] for name in of_module} == expected_names
     for name, gradient in of_module.items():
         assert largest_difference(gradient, of_definition[name]) < 1e-9

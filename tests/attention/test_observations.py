@@ -38,8 +38,8 @@ def causal_denominators(module, query, padding):
     if module.gate_proj is not None:
         gate_logits = module.gate_proj(query).permute(1, 2, 0)
     directions = module.directions()
-    q = module.encode(module.q_proj(query), directions, role="query")
-    k = module.encode(module.k_proj(query), directions, role="key")
+    q = module.encode(module.q_proj(query), directions, "query", with_point=True)
+    k = module.encode(module.k_proj(query), directions, "key", with_point=True)
     weights = q.phi @ k.phi.transpose(-1, -2)
     if module.local_window:
         distance = torch.arange(LENGTH).unsqueeze(1) - torch.arange(LENGTH)
@@ -82,8 +82,8 @@ def test_cross(monkeypatch, source_length, entries):
     query, key = random_tensor(LENGTH, 3, 32), random_tensor(source_length, 3, 24, seed=2)
     padding = padding_mask("right", source_length, batch=3)
     directions = module.directions()
-    phi_q = module.encode(module.q_proj(query), directions).phi
-    phi_k = module.encode(module.k_proj(key), directions, padding).phi
+    phi_q = module.encode(module.q_proj(query), directions, "query").phi
+    phi_k = module.encode(module.k_proj(key), directions, "key", padding).phi
     denominators = (phi_q @ phi_k.transpose(-1, -2)).sum(-1)
     set_floor(module, denominators)
     with torch.enable_grad():

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_rfa.functional.encoding import FEATURE_MAPS, SMALLEST_NORM, Directions, _unit_length_scaled
+from fairseq_rfa.functional.encoding import FEATURE_MAPS, Directions
 from fairseq_rfa.functional.recurrence import LOWEST
+from fairseq_rfa.functional.unit_length import SMALLEST_NORM, unit_length_scaled
 from helpers import largest_difference, random_tensor
 
 
@@ -25,7 +26,7 @@ def vectors():
 def test_equals_torch_with_gradients():
     inputs = vectors()
     weights = random_tensor(2, 3, 6, 5, seed=2)
-    expected, actual = definition(*inputs), _unit_length_scaled(*inputs)
+    expected, actual = definition(*inputs), unit_length_scaled(*inputs)
     assert largest_difference(actual, expected) < 1e-12
     of_expected, of_actual = (torch.autograd.grad((out * weights).sum(), inputs) for out in (expected, actual))
     # Up to 1 / SMALLEST_NORM.
@@ -37,13 +38,13 @@ def test_equals_torch_with_gradients():
 def test_derivatives_are_those_of_the_definition(check, of_x, of_sigma):
     x = (random_tensor(2, 3, 2, 4) + 0.5).requires_grad_(of_x)
     sigma = random_tensor(3, 4, seed=2).requires_grad_(of_sigma)
-    assert check(_unit_length_scaled, (x, sigma))
+    assert check(unit_length_scaled, (x, sigma))
 
 
 def test_nothing_is_kept_without_gradients():
     x, sigma = vectors()
     with torch.no_grad():
-        assert torch.equal(_unit_length_scaled(x, sigma), F.normalize(x, dim=-1, eps=SMALLEST_NORM) * sigma[:, None])
+        assert torch.equal(unit_length_scaled(x, sigma), F.normalize(x, dim=-1, eps=SMALLEST_NORM) * sigma[:, None])
 
 
 @pytest.mark.parametrize("unnormalized", [False, True])
@@ -53,11 +54,13 @@ def test_padding_gives_zeros_and_no_gradients(name, unnormalized):
     x, sigma = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=3)
     w = random_tensor(3, 5 if name == "elu" else 4, 5, seed=2)
     directions = Directions(w, random_tensor(3, 4, seed=4) if name in ("cosine", "learned") else None)
+    if name == "oprf":
+        directions = directions._replace(a=torch.tensor([-0.1, -0.5, 0.0]), psi=random_tensor(3, 5, seed=5).exp())
     padding = torch.zeros(2, 1, 7, dtype=torch.bool)
     padding[1, :, 2:5] = True
 
     def encode(x, sigma, w, padding=padding):
-        return feature_map.encode(x, sigma, directions._replace(w=w), padding, unnormalized)
+        return feature_map.encode(x, sigma, directions._replace(w=w), "key", padding, unnormalized)
 
     inputs = [tensor.requires_grad_() for tensor in (x, sigma, w)]
     encoded, whole = encode(*inputs), encode(*inputs, padding=None)
@@ -73,3 +76,26 @@ def test_padding_gives_zeros_and_no_gradients(name, unnormalized):
         return phi if log_factor is None else phi * log_factor.exp().unsqueeze(-1)
 
     assert torch.autograd.gradcheck(features, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("unnormalized", [False, True])
+def test_psi_moves_lengths_from_keys_to_queries(unnormalized):
+    """The points of the exact kernel have the same products; the features are those of the moved points."""
+    x, sigma, psi = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=3), random_tensor(3, 5, seed=5).exp()
+    plain = Directions(random_tensor(3, 4, 5, seed=2), a=torch.tensor([-0.1, -0.5, 0.0]))
+    feature_map = FEATURE_MAPS["oprf"]
+
+    def encode(directions, sigma, role):
+        return feature_map.encode(x, sigma, directions, role, unnormalized=unnormalized, with_point=True)
+
+    scaled = plain._replace(psi=psi)
+    for role, factor in (("query", psi), ("key", 1 / psi)):
+        actual = encode(scaled, sigma, role)
+        expected = encode(plain, sigma * factor, role)
+        for one, two in zip(actual, expected):
+            torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    products = [
+        query.point @ key.point.mT + query.log_factor.unsqueeze(-1) + key.log_factor.unsqueeze(-2)
+        for query, key in ((encode(one, sigma, "query"), encode(one, sigma, "key")) for one in (plain, scaled))
+    ]
+    torch.testing.assert_close(*products, rtol=1e-12, atol=1e-12)

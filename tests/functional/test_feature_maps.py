@@ -8,7 +8,10 @@ from fairseq_rfa.functional.feature_maps import (
     cosine,
     elu,
     gaussian,
+    hedgehog,
     learned,
+    oprf,
+    oprf_exponents,
     positive,
     positive_exponents,
 )
@@ -21,6 +24,8 @@ MAPS = {
     "positive": positive,
     "cosine": cosine,
     "learned": learned,
+    "oprf": oprf,
+    "hedgehog": hedgehog,
 }
 WITH_BIAS = ("cosine", "learned")
 
@@ -61,6 +66,21 @@ def _defined_learned(x, weight, bias):
     return np.stack(entries, axis=-1)
 
 
+def _defined_oprf(x, w, a):
+    width, half_square = x.shape[-1], sum(x[..., i] ** 2 for i in range(x.shape[-1])) / 2
+    entries = []
+    for i, product in enumerate(_products(x, w)):
+        square = (w[..., i, :] ** 2).sum(-1)
+        entries.append(np.exp((a * square)[..., None]) * np.exp(np.sqrt(1 - 4 * a)[..., None] * product - half_square))
+    return np.stack(entries, axis=-1) * (1 - 4 * a)[..., None, None] ** (width / 4) / np.sqrt(len(entries))
+
+
+def _defined_hedgehog(x, weight):
+    half = [np.exp(2 * product) for product in _products(x, weight)]
+    entries = half + [1 / entry for entry in half]
+    return np.stack(entries, axis=-1) / sum(entries)[..., None]
+
+
 DEFINITIONS = {
     "gaussian": _defined_gaussian,
     "arccos": _defined_arccos,
@@ -68,6 +88,8 @@ DEFINITIONS = {
     "positive": _defined_positive,
     "cosine": _defined_cosine,
     "learned": _defined_learned,
+    "oprf": _defined_oprf,
+    "hedgehog": _defined_hedgehog,
 }
 each_map = pytest.mark.parametrize("name", MAPS)
 
@@ -78,6 +100,8 @@ def inputs_of(name, shape_of_x, shape_of_w, dtype=torch.float64):
         inputs.append(random_tensor(*shape_of_w, seed=2, dtype=dtype))
     if name in WITH_BIAS:
         inputs.append(random_tensor(*shape_of_w[:-1], seed=3, dtype=dtype))
+    if name == "oprf":
+        inputs.append(-random_tensor(1, *shape_of_w[:-2], seed=3, dtype=dtype)[0].abs() / 4 - 0.01)
     return inputs
 
 
@@ -107,7 +131,7 @@ def test_map_is_its_definition(name, shape_of_x, shape_of_w):
     inputs = inputs_of(name, shape_of_x, shape_of_w)
     actual = MAPS[name](*inputs)
     expected = DEFINITIONS[name](*(x.numpy() for x in inputs))
-    features = {"gaussian": 2 * shape_of_w[-2], "elu": shape_of_x[-1]}.get(name, shape_of_w[-2])
+    features = shape_of_x[-1] if name == "elu" else shape_of_w[-2] * (2 if name in ("gaussian", "hedgehog") else 1)
     assert actual.shape == (*shape_of_x[:-1], features)
     close(actual, torch.from_numpy(expected))
 
@@ -162,7 +186,7 @@ def test_gradient_of_one_input(of_x, of_w):
     assert gradcheck(gaussian, (x, w), fast_mode=True)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "arccos", "cosine", "learned"])
+@pytest.mark.parametrize("name", ["gaussian", "arccos", "cosine", "learned", "hedgehog"])
 def test_sigma_may_scale_the_directions_instead(name):
     x, sigma = random_tensor(2, 3, 7, 5), random_tensor(3, 5, seed=2)
     w, b = random_tensor(3, 4, 5, seed=3), random_tensor(3, 4, seed=4)
@@ -175,3 +199,23 @@ def test_positive_exponents_are_logarithms_of_positive():
     x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=3)
     expected = torch.from_numpy(DEFINITIONS["positive"](x.numpy(), w.numpy())) * 2  # D^1/2
     close(positive_exponents(x, w).exp(), expected)
+
+
+def test_oprf_without_a_is_positive():
+    x, w = random_tensor(2, 3, 7, 5), random_tensor(3, 4, 5, seed=3)
+    close(oprf(x, w, 0.0), positive(x, w))
+    close(oprf_exponents(x, w, torch.zeros(3, dtype=x.dtype)), positive_exponents(x, w))
+
+
+@pytest.mark.parametrize("a", [0.1, float("nan"), torch.tensor([-0.1, 1e-9])])
+def test_a_above_zero_is_refused(a):
+    with pytest.raises(ValueError, match=r"A of oprf is .*; use a number of at most 0"):
+        oprf(random_tensor(2, 7, 5), random_tensor(2, 4, 5, seed=3), a)
+
+
+def test_hedgehog_of_long_vectors_stays_finite():
+    x = (1e4 * random_tensor(2, 7, 5, dtype=torch.float32)).requires_grad_()
+    features = hedgehog(x, random_tensor(2, 4, 5, seed=3, dtype=torch.float32))
+    torch.testing.assert_close(features.sum(-1), torch.ones(2, 7))
+    features[..., 0].sum().backward()
+    assert x.grad.isfinite().all()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_rfa.functional.feature_maps import arccos, cosine, gaussian, positive
+from fairseq_rfa.functional.feature_maps import arccos, cosine, gaussian, oprf, positive
+from fairseq_rfa.functional.oprf_constants import best_a
 from fairseq_rfa.functional.random_matrices import draw_phases, draw_pool
 from helpers import random_generator, unit_vectors
 
@@ -32,6 +33,7 @@ MAPS = {
     "cosine": (cosine, _gaussian),
     "arccos": (arccos, _arccos),
     "positive": (positive, _positive),
+    "oprf": (oprf, _positive),
 }
 each_map = pytest.mark.parametrize("name", MAPS)
 
@@ -42,6 +44,8 @@ def _estimates(name, x, y, num_matrices, num_directions, orthogonal, seed):
     directions = [draw_pool(num_matrices, num_directions, x.size(-1), seed, orthogonal).double()]
     if name == "cosine":
         directions.append(draw_phases(num_matrices, num_directions, seed).double())
+    if name == "oprf":
+        directions.append(best_a((x + y).pow(2).sum(-1).mean(), x.size(-1)))
     return (feature_map(x, *directions) * feature_map(y, *directions)).sum(-1)
 
 

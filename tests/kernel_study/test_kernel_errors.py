@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_rfa.functional.oprf_constants import best_a
 from fairseq_rfa.functional.random_matrices import draw_phases, draw_pool
 from fairseq_rfa.kernel_study import errors as kernel_errors
 from fairseq_rfa.kernel_study import inputs as kernel_inputs
@@ -29,7 +30,20 @@ def features_of(name, x, w, b):
         return [math.sqrt(2 / number) * math.cos(p + phase) for p, phase in zip(products, b)]
     if name == "arccos":
         return [max(p, 0) / math.sqrt(number) for p in products]
+    if name == "oprf":
+        stretch = 1 - 4 * b
+        squares = [b * dot(row, row) for row in w]
+        exponents = [s + math.sqrt(stretch) * p - dot(x, x) / 2 for s, p in zip(squares, products)]
+        return [stretch ** (len(x) / 4) * math.exp(exponent) / math.sqrt(number) for exponent in exponents]
     return [math.exp(p - dot(x, x) / 2) / math.sqrt(number) for p in products]
+
+
+def constants_of(queries, keys):
+    """ψ and A of oprf, from the mean of ‖q∘ψ + k/ψ‖² over all pairs."""
+    of_q, of_k = ([sum(x[i] ** 2 for x in y) / len(y) for i in range(len(y[0]))] for y in (queries, keys))
+    psi = [(k / q) ** 0.25 for q, k in zip(of_q, of_k)]
+    sums = [[q * p + k / p for q, k, p in zip(x, y, psi)] for x in queries for y in keys]
+    return psi, best_a(torch.tensor(sum(dot(x, x) for x in sums) / len(sums)), len(psi)).item()
 
 
 def kernel_of(name, x, y, unnormalized):
@@ -37,7 +51,7 @@ def kernel_of(name, x, y, unnormalized):
         lengths = math.sqrt(dot(x, x) * dot(y, y))
         angle = math.acos(dot(x, y) / lengths)
         return lengths * (math.sin(angle) + (math.pi - angle) * math.cos(angle)) / (2 * math.pi)
-    if name == "positive" or unnormalized:
+    if name in ("positive", "oprf") or unnormalized:
         return math.exp(dot(x, y))
     return math.exp(-sum((a - b) ** 2 for a, b in zip(x, y)) / 2)
 
@@ -66,8 +80,12 @@ def slow_errors(name, points, v, w, b):
 
         queries, keys = ([scaled(x) for x in y[0, head].tolist()] for y in (points.query, points.key))
         values, rows, phases = (x.tolist() for x in (v[0, head], w[head], b[head]))
-        phi_q, phi_k = ([features_of(name, x, rows, phases) for x in y] for y in (queries, keys))
         truth = [[kernel_of(name, x, y, points.unnormalized) for y in keys] for x in queries]
+        if name == "oprf":
+            psi, phases = constants_of(queries, keys)
+            queries = [[a * p for a, p in zip(x, psi)] for x in queries]
+            keys = [[a / p for a, p in zip(x, psi)] for x in keys]
+        phi_q, phi_k = ([features_of(name, x, rows, phases) for x in y] for y in (queries, keys))
         scores = [[dot(x, y) for y in phi_k] for x in phi_q]
         kernel = scores
         if points.unnormalized and name in ("gaussian", "cosine"):
@@ -78,7 +96,7 @@ def slow_errors(name, points, v, w, b):
             ]
             greatest = max(halves[1])
             scores = [[s * math.exp(b - greatest) for s, b in zip(row, halves[1])] for row in scores]
-        floor = 0.0 if name == "positive" else FLOOR
+        floor = 0.0 if name in ("positive", "oprf") else FLOOR
         for found, entry in zip(estimates, (kernel, *attend(scores, values, floor))):
             found.append(entry)
         for found, entry in zip(truths, (truth, *attend(truth, values, 0.0))):
@@ -94,7 +112,7 @@ def make_points(unnormalized=False):
 
 
 def fast_errors(name, points, v, number, seed, orthogonal):
-    directions = kernel_errors.draw_directions(name, points.sigma, number, seed, orthogonal)
+    directions = kernel_errors.draw_directions(name, points, number, seed, orthogonal)
     estimate = kernel_errors.estimated(name, points, v, directions, FLOOR)
     return kernel_errors.errors(estimate, kernel_errors.exact(name, points, v))
 
@@ -139,10 +157,11 @@ def test_padding_changes_no_error(name, unnormalized):
     assert of_uniform[1] == pytest.approx(of_uniform[0])
 
 
-def test_positive_features_do_not_overflow():
+@pytest.mark.parametrize("name", ["positive", "oprf"])
+def test_positive_features_do_not_overflow(name):
     points = make_points()._replace(sigma=torch.full((2, 1, 4), 12.0))
     v = random_tensor(1, 2, 5, 4, seed=4).float()
-    assert all(math.isfinite(error) for error in fast_errors("positive", points, v, 64, 1, False))
+    assert all(math.isfinite(error) for error in fast_errors(name, points, v, 64, 1, False))
 
 
 def test_a_clustered_query_is_near_its_key_and_its_cluster():

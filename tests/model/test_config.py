@@ -24,7 +24,8 @@ REFUSED = [
     *[("rfa-local-window", value) for value in ("-1", "-20")],
 ]
 WRONG_TYPES = [
-    *[(name, value) for name in ("rfa_causal_dim", "rfa_seed") for value in ("64", 1.5, True, None)],
+    *[("rfa_seed", value) for value in ("64", 1.5, True, None)],
+    *[(name, value) for name in ("rfa_causal_dim", "rfa_cross_dim") for value in ("64", 1.5, True)],
     *[(name, value) for name in ("rfa_sigma_init", "rfa_gate_bias") for value in ("1", True, None)],
     *[("rfa_local_window", value) for value in ("3", 1.5, True, None)],
     *[(name, value) for name in ("rfa_gate", "rfa_orthogonal") for value in ("yes", 1, None)],
@@ -144,7 +145,7 @@ def test_whole_number_is_a_number(value):
     config.validate()
 
 
-WITH_KERNEL = "use 0, or .*gaussian, arccos, positive, cosine"
+WITH_KERNEL = "use 0, or .*gaussian, arccos, positive, oprf, cosine"
 # The combination, and what its refusal names: flag and value, map, remedy.
 COMBINATIONS = [
     ("elu --rfa-local-window 3", "--rfa-local-window is 3", "map elu", WITH_KERNEL),
@@ -152,6 +153,9 @@ COMBINATIONS = [
     ("elu --rfa-orthogonal", "--rfa-orthogonal", "map elu", "drop the flag"),
     ("learned --rfa-orthogonal", "--rfa-orthogonal", "map learned", "drop the flag"),
     ("elu --rfa-unnormalized", "--rfa-unnormalized", "map elu", "drop the flag"),
+    ("hedgehog --rfa-local-window 1", "--rfa-local-window is 1", "map hedgehog", WITH_KERNEL),
+    ("hedgehog --rfa-orthogonal", "--rfa-orthogonal", "map hedgehog", "drop the flag"),
+    ("hedgehog --rfa-unnormalized", "--rfa-unnormalized", "map hedgehog", "drop the flag"),
 ]
 
 

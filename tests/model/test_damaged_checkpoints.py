@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 
-from fairseq_rfa.model.parameters import RFA_PARAMETERS
+from fairseq_rfa.model.parameters import GATE, SIGMA
 from tiny_data import build, train_here
 
 SOFTMAX = "--causal-attention softmax --cross-attention softmax"
@@ -17,11 +17,14 @@ ATTENTIONS = [
     "--rfa-feature-map learned --rfa-gate",
     "--rfa-feature-map learned --causal-attention softmax",
     "--rfa-gate --cross-attention softmax",
+    "--rfa-feature-map hedgehog",
+    "--rfa-feature-map oprf --rfa-gate",
     SOFTMAX,
 ]
 FULL = "--rfa-feature-map learned --rfa-gate"
 TO_SOFTMAX = {"causal_attention": "softmax", "cross_attention": "softmax"}
-PARAMETERS = [f"self_attn{ending}" for ending in RFA_PARAMETERS]
+LEARNED = (".feature_weight", ".feature_bias")
+PARAMETERS = [f"self_attn{ending}" for ending in (*SIGMA, *GATE, *LEARNED)]
 PARAMETERS += ["encoder_attn.sigma", "encoder_attn.feature_weight", "encoder_attn.feature_bias"]
 
 

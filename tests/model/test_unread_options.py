@@ -133,6 +133,11 @@ UNREAD = [
     ("--rfa-causal-dim 16 --rfa-cross-dim 32 --rfa-cross-sigma-init 2 --rfa-sigma-init 3 --rfa-seed 4", {}),
     ("--rfa-gate --rfa-gate-bias 1 --rfa-gate-denominator-floor 0.2 --rfa-denominator-floor 0.3", {}),
     ("--cross-attention softmax --rfa-denominator-floor 0.3 --rfa-orthogonal --no-rfa-fixed-matrices", {}),
+    (
+        "--rfa-feature-map hedgehog --rfa-seed 3",
+        {"--rfa-seed 3": f"{WITH} hedgehog while no head has more directions than entries"},
+    ),
+    ("--rfa-feature-map hedgehog --rfa-seed 3 --rfa-causal-dim 33", {}),
     ("--rfa-feature-map learned --rfa-seed 3 --rfa-causal-dim 16 --rfa-fixed-sigma --rfa-unnormalized", {}),
 ]
 
@@ -157,8 +162,8 @@ def test_override_decodes_with_a_warning(checkpoint, data, caplog):
 
 VALUES = {
     "rfa_feature_map": "arccos",
-    "rfa_causal_dim": 16,
-    "rfa_cross_dim": 16,
+    "rfa_causal_dim": 12,
+    "rfa_cross_dim": 12,
     "rfa_gate": True,
     "rfa_gate_bias": -1.0,
     "rfa_num_matrices": 3,
@@ -174,7 +179,7 @@ VALUES = {
     "rfa_gate_denominator_floor": 1e3,
 }
 PLACES = ["", "--causal-attention softmax", "--cross-attention softmax", SOFTMAX, "--no-cross-attention"]
-MAPS = ["gaussian", "positive", "elu", "learned"]
+MAPS = ["gaussian", "positive", "elu", "learned", "hedgehog"]
 COMBINATIONS = list(itertools.product(PLACES, MAPS, ["", "--rfa-gate"]))
 COMBINATIONS += [(place, "gaussian", "--rfa-cross-sigma-init 1.5") for place in PLACES]
 

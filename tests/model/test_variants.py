@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble
 
-from tiny_data import build, generate_here, make_batch, results, train_here
+from tiny_data import build, generate_here, make_batch, parse, results, train_here
 from variants import FLAGS
 
 SOURCES = ["a b c d e f g h a", "b", "c a d", "e e f h a", "h", "d d d d d d"]
@@ -108,7 +108,22 @@ TRAINED = [
     "--rfa-feature-map positive --rfa-unnormalized --rfa-gate --rfa-local-window 2",
     "--rfa-feature-map cosine --no-rfa-fixed-matrices",
     "--rfa-feature-map learned",
+    "--rfa-feature-map oprf --rfa-gate",
+    "--rfa-feature-map hedgehog --rfa-gate",
 ]
+
+
+@pytest.mark.parametrize("feature_map, more", [("gaussian", 2), ("arccos", 2), ("learned", 2), ("hedgehog", 1)])
+def test_directions_are_in_proportion_to_heads(data, feature_map, more):
+    """And given ones win, also through an override of a checkpoint's options."""
+    flags = ["--rfa-feature-map", feature_map, "--decoder-attention-heads", "2"]
+    model = build(data, *flags)
+    head_dim = model.cfg.decoder.embed_dim // 2
+    assert (model.cfg.rfa_causal_dim, model.cfg.rfa_cross_dim) == (head_dim, more * head_dim)
+    assert parse(data, *flags).rfa_causal_dim == parse(data, *flags).decoder_embed_dim // 2
+    model = build(data, *flags, "--rfa-causal-dim", "3", "--rfa-cross-dim", "5")
+    layer = model.decoder.layers[0]
+    assert [x.directions().w.size(1) for x in (layer.self_attn, layer.encoder_attn)] == [3, 5]
 
 
 @pytest.mark.parametrize("flags", TRAINED)

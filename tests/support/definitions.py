@@ -43,6 +43,7 @@ KERNELS = {
     "cosine": gaussian_kernel,
     "arccos": arccos_kernel,
     "positive": exponential_kernel,
+    "oprf": exponential_kernel,
 }
 
 
@@ -51,17 +52,29 @@ def _positive_part(x):
 
 
 def estimate(name, q, k, w, b):
-    """φ(q)·φ(k) for w (H, D, d) and b (H, D)."""
+    """φ(q)·φ(k) for w (H, D, d) and b (H, D), or of oprf A (H,) and ψ (H, d)."""
     if name == "elu":
         one, two = (_positive_part(x) + torch.exp(-_positive_part(-x)) for x in (q, k))
         return torch.einsum("bhtd,bhsd->bhts", one, two)
     if name == "gaussian":  # sin x sin y + cos x cos y = cos(x − y)
         return torch.einsum("bhtsd,hfd->bhtsf", _differences(q, k), w).cos().mean(-1)
+    if name == "oprf":
+        a, psi = b
+        q, k = q * psi[:, None], k / psi[:, None]
     of_q, of_k = (torch.einsum("bhtd,hfd->bhtf", x, w) for x in (q, k))
     if name == "positive":
         logarithms = of_q.unsqueeze(-2) + of_k.unsqueeze(-3)
         logarithms = logarithms - _half_square(q)[..., None, None] - _half_square(k)[..., None, :, None]
         return logarithms.exp().mean(-1)
+    if name == "oprf":
+        logarithms = (1 - 4 * a).sqrt()[:, None, None, None] * (of_q.unsqueeze(-2) + of_k.unsqueeze(-3))
+        logarithms = logarithms - _half_square(q)[..., None, None] - _half_square(k)[..., None, :, None]
+        logarithms = logarithms + 2 * a[:, None, None, None] * w.square().sum(-1)[:, None, None]
+        return (1 - 4 * a)[:, None, None] ** (q.size(-1) / 2) * logarithms.exp().mean(-1)
+    if name == "hedgehog":
+        one, two = (torch.cat([x.exp().square(), (-x).exp().square()], dim=-1) for x in (of_q, of_k))
+        one, two = (x / x.sum(-1, keepdim=True) for x in (one, two))
+        return torch.einsum("bhtf,bhsf->bhts", one, two)
     if name == "cosine":
         one, two = ((x + b[:, None]).cos() for x in (of_q, of_k))
         return 2 * (one.unsqueeze(-2) * two.unsqueeze(-3)).mean(-1)
@@ -87,7 +100,7 @@ def joined(module, out):
 def points(module, name, unnormalized, x, projection):
     """y = σ∘x, x of unit length where the map and the options say so."""
     x = heads(x, projection)
-    if name != "elu" and not unnormalized:
+    if name not in ("elu", "hedgehog") and not unnormalized:
         x = x / x.norm(dim=-1, keepdim=True)
     return x * module.sigma.unsqueeze(1)
 
@@ -96,6 +109,8 @@ def directions(module, name):
     """w and b of the four heads in evaluation, layer 1."""
     if name == "learned":
         return module.feature_weight, module.feature_bias
+    if name == "hedgehog":
+        return module.hedgehog_weight, None
     if name == "elu":
         return None, None
     rows = [(4 + head) % module.pool.matrices.size(0) for head in range(4)]
@@ -103,6 +118,8 @@ def directions(module, name):
     b = None
     if name == "cosine":
         b = torch.stack([module.pool.phases[row].double() for row in rows])
+    if name == "oprf":
+        b = module.oprf_a, module.oprf_psi
     return w, b
 
 
@@ -146,7 +163,7 @@ def attention(module, name, query, source=None, floor=0.1, gate=False, padding=N
     if gate:
         logits = torch.stack([module.gate_proj(query)[..., h].T for h in range(4)], dim=1)
     weights = pair_weights(module, name, query, source, gate_logits=logits, padding=padding, **options)
-    floor = 1e-300 if name == "positive" else floor
+    floor = 1e-300 if name in ("positive", "oprf", "hedgehog") else floor
     total = weights.sum(-1, keepdim=True)
     out = weights @ heads(source, module.v_proj)
     return joined(module, out / torch.where(total > floor, total, floor))

@@ -176,7 +176,8 @@ def _with_random_parameters(module, seed):
         generator = random_generator(seed)
         for name, parameter in module.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + 0.2 * noise if name == "sigma" else 0.3 * noise)
+            values = {"sigma": 1 + 0.2 * noise, "oprf_a": -noise.abs() / 4, "oprf_psi": (0.3 * noise).exp()}
+            parameter.copy_(values.get(name, 0.3 * noise))
     return module.double().eval()
 
 
@@ -192,6 +193,11 @@ def make_cross(seed=6, pool=None, feature_map="gaussian", **options):
     options = {"kdim": 24, "vdim": 24, "feature_map": feature_map, **options}
     module = CrossRFA(32, 4, pool or _pool_for(feature_map), layer_index=1, **options)
     return _with_random_parameters(module, seed)
+
+
+def trained(module):
+    """Parameters by name, without those that are constants."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def make_gated(**options):

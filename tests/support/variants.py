@@ -6,8 +6,9 @@ import pytest
 
 from helpers import make_causal, make_cross
 
-WITH_KERNEL = ("gaussian", "arccos", "positive", "cosine")
-MAPS = (*WITH_KERNEL, "elu", "learned")
+WITH_KERNEL = ("gaussian", "arccos", "positive", "cosine", "oprf")
+MAPS = (*WITH_KERNEL, "elu", "learned", "hedgehog")
+NEVER_SCALED = ("elu", "hedgehog")
 
 
 def maker(text):
@@ -29,7 +30,7 @@ def each(texts):
 def every_causal_variant(windows):
     """Each map, scaled or not, with and without gate and window, but for what is refused."""
     for feature_map in MAPS:
-        for unnormalized in ("", " unnormalized") if feature_map != "elu" else ("",):
+        for unnormalized in ("", " unnormalized") if feature_map not in NEVER_SCALED else ("",):
             for gate in ("", " gate"):
                 for window in windows if feature_map in WITH_KERNEL else (0,):
                     suffix = f" window={window}" if window else ""
@@ -37,7 +38,7 @@ def every_causal_variant(windows):
 
 
 CROSS = [f"cross {name}" for name in MAPS]
-CROSS += [f"cross {name} unnormalized" for name in MAPS if name != "elu"]
+CROSS += [f"cross {name} unnormalized" for name in MAPS if name not in NEVER_SCALED]
 # Every map with every option, and every pair of options with some map.
 CAUSAL = [
     "causal gaussian",
@@ -60,6 +61,12 @@ CAUSAL = [
     "causal elu gate",
     "causal learned",
     "causal learned unnormalized gate",
+    "causal oprf",
+    "causal oprf gate window=3",
+    "causal oprf unnormalized gate",
+    "causal oprf unnormalized window=1",
+    "causal hedgehog",
+    "causal hedgehog gate",
 ]
 # For whole models: each map with each option that it allows.
 FLAGS = [
@@ -79,6 +86,10 @@ FLAGS = [
     "--rfa-feature-map cosine --rfa-local-window 20",
     "--rfa-feature-map learned --rfa-gate",
     "--rfa-feature-map learned --rfa-unnormalized",
+    "--rfa-feature-map oprf --rfa-orthogonal --rfa-gate",
+    "--rfa-feature-map oprf --rfa-unnormalized --rfa-local-window 3",
+    "--rfa-feature-map hedgehog",
+    "--rfa-feature-map hedgehog --rfa-gate",
 ]
 each_causal_variant = each(CAUSAL)
 each_variant = each(CAUSAL + CROSS)

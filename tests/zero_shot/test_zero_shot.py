@@ -12,6 +12,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_rfa import TransformerRFAModel
 from fairseq_rfa.programs.trained_model import readable_sentences
+from fairseq_rfa.transfer.constants import measure_moments
 from fairseq_rfa.transfer.temperature import fit_sigma
 from fairseq_rfa.zero_shot import __main__ as zero_shot
 from fairseq_rfa.zero_shot.cases import Case, cases
@@ -42,7 +43,12 @@ class Measured:
 
     def numbers(self, *case, **options):
         case = Case("logits", *case, **options)
-        return compare(converted(self.trained, case, self.fitted), self.trained.model, self.states, self.batches)
+        moments = None
+        if case.map == "oprf" and case.kind == "features":
+            student = converted(self.trained, case._replace(sites="both"), self.fitted)
+            moments = measure_moments(self.trained.model, student, self.batches)
+        model = converted(self.trained, case, self.fitted, moments)
+        return compare(model, self.trained.model, self.states, self.batches)
 
     def distance(self, *case, **options):
         return self.numbers(*case, **options)["distance"]
@@ -53,7 +59,7 @@ def measured(data):
     return Measured(data)
 
 
-@pytest.mark.parametrize(("name", "floor"), [("positive", None), ("gaussian", 0.1)])
+@pytest.mark.parametrize(("name", "floor"), [("positive", None), ("oprf", None), ("gaussian", 0.1)])
 @pytest.mark.parametrize("sites", ["both", "causal", "cross"])
 def test_more_directions_come_nearer_to_softmax(measured, sites, name, floor):
     """16 times the directions leave a quarter of the error, and less where few let denominators meet the floor; a mean
@@ -66,10 +72,19 @@ def test_more_directions_come_nearer_to_softmax(measured, sites, name, floor):
     assert 0.12 < many / few < 0.5
 
 
-@pytest.mark.parametrize("name", ["positive", "gaussian", "cosine"])
+@pytest.mark.parametrize("name", ["positive", "oprf", "gaussian", "cosine"])
 @pytest.mark.parametrize("sites", ["both", "causal", "cross"])
 def test_the_limit_of_imitating_softmax_is_softmax(measured, sites, name):
     assert measured.distance("limit", sites, name, "softmax", NO_FLOOR) < ROUNDING
+
+
+@pytest.mark.parametrize("sites", ["both", "causal", "cross"])
+def test_fitted_oprf_is_nearer_than_positive(measured, sites):
+    distances = {
+        name: sum(measured.distance("features", sites, name, "softmax", None, 128, seed) for seed in (1, 2, 3))
+        for name in ("positive", "oprf")
+    }
+    assert distances["oprf"] < 0.9 * distances["positive"]
 
 
 def test_a_great_floor_leads_to_another_limit(measured):

@@ -67,15 +67,20 @@ def refused_by(main, capsys, *arguments):
     return text
 
 
+def _heed_signals():
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(script, *arguments, first=None, **options):
-    """A script in the background; Ctrl-C reaches it even where it is ignored here."""
+    """A script in the background; signals reach it even where they are ignored here, as under nohup."""
     return subprocess.Popen(
         ["bash", str(ROOT / script), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(first),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_heed_signals,
         **options,
     )
 

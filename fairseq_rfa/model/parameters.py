@@ -86,6 +86,15 @@ def _refuse_damage(state_dict, groups):
         )
 
 
+def own_parameters(attention):
+    """What a random feature attention trains beside the parameters that it shares with softmax, in their order."""
+    return [
+        parameter
+        for name, parameter in attention.named_parameters()
+        if parameter.requires_grad and f".{name}".endswith(RFA_PARAMETERS)
+    ]
+
+
 def names_to_reset(state_dict, reset, places):
     """Names of a model's state dict that `reset`, a key of `NAMES_OF_RESET`, means in these places."""
     begins = tuple(

@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import tempfile
+from contextlib import contextmanager
 
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
@@ -60,15 +61,21 @@ def check_output(path):
         raise ValueError(f"cannot write '{path}'; use a file in a folder that can be written to")
 
 
+@contextmanager
+def whole_file(path):
+    """A file to write, which takes the place of `path` at the end if there was no error."""
+    path = os.path.abspath(path)
+    with tempfile.TemporaryDirectory(prefix=".unfinished.", dir=os.path.dirname(path)) as unfinished:
+        file = os.path.join(unfinished, os.path.basename(path))
+        yield file
+        os.replace(file, path)
+
+
 def write_checkpoint(checkpoint, path):
     """Whole or not at all. Raises OSError."""
-    path = os.path.abspath(path)
-    folder = os.path.dirname(path)
-    with tempfile.TemporaryDirectory(prefix=".unfinished.", dir=folder) as unfinished:
-        file = os.path.join(unfinished, os.path.basename(path))
+    with whole_file(path) as file:
         try:
             torch.save(checkpoint, file)
         # So torch reports a full disk.
         except RuntimeError as error:
             raise OSError(f"cannot write '{path}': {str(error).splitlines()[0]}") from error
-        os.replace(file, path)

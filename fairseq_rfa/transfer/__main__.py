@@ -3,6 +3,8 @@
     python -m fairseq_rfa.transfer --to rfa --rfa-feature-map positive --fit-data BINARIZED SOFTMAX.pt RFA.pt
     python -m fairseq_rfa.transfer --to rfa --imitate softmax --rfa-feature-map positive --rfa-causal-dim 512 \\
         --rfa-cross-dim 512 SOFTMAX.pt RFA.pt
+    python -m fairseq_rfa.transfer --to rfa --rfa-feature-map positive --fit-data BINARIZED \\
+        --distill-data BINARIZED --distill-updates 1000 SOFTMAX.pt RFA.pt
     python -m fairseq_rfa.transfer --to rfa --reset-attention projections SOFTMAX.pt RFA.pt
     python -m fairseq_rfa.transfer --to softmax RFA.pt SOFTMAX.pt
 
@@ -13,23 +15,27 @@ which parameters were kept, added, dropped and drawn anew; anything unexpected i
 
 import os
 from argparse import Namespace
+from contextlib import ExitStack
 
 from ..model.config import settle_directions
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
-from ..programs.checkpoint_file import check_output, read_checkpoint, write_checkpoint
+from ..programs.checkpoint_file import check_output, read_checkpoint, whole_file, write_checkpoint
 from ..programs.program import errors_in_one_line, only_warnings
 from . import checkpoint as checkpoints
 from .checkpoint import OURS, PLAIN
 from .constants import measure_moments, set_constants
-from .options import NAME, attention_options, parse_arguments
-from .report import Report, describe_constants, describe_sigma, signature
-from .sentences import sentences
+from .distillation import Distillation, distill, relative_errors
+from .options import NAME, NUM_SENTENCES, attention_options, parse_arguments
+from .report import Report, describe_constants, describe_distillation, describe_sigma, signature
+from .sentences import endless_batches, first_sentences, held_out_subset, read_task
 from .temperature import fit_sigma, set_sigma
 
 __all__ = ["convert", "fit_sigma", "set_sigma"]
 
 
-def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batches=None, **given):
+def convert(
+    checkpoint, to, imitate=None, reset_attention="none", seed=1, batches=None, distillation=None, **given
+):
     """A checkpoint with the other attention.
 
     Args:
@@ -40,6 +46,7 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
         reset_attention: "none", "projections" or "all", of the attentions that change.
         seed: of what is drawn anew.
         batches: samples of fairseq to fit σ to; None to leave it as the options say.
+        distillation: a `Distillation` of the attentions that change, with "rfa" only; None for none.
         given: options of transformer_rfa, with "rfa" only.
 
     Returns:
@@ -47,19 +54,19 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
 
     Raises:
         ValueError: another model, a checkpoint that does not fit its own options, options that contradict each
-            other, or nothing to convert.
+            other, or nothing to convert or to distil.
+        FloatingPointError: distillation led to an error that is not finite.
     """
     source = checkpoints.model_options(checkpoint)
     if to == "rfa":
         stored = vars(source) if source.arch == OURS else {}
         options, imitate = attention_options(stored, given, imitate, batches is not None)
     else:
-        _refuse_options(given, imitate, batches)
+        _refuse_options(given, imitate, batches, distillation)
         options = {f"{place}_attention": "softmax" for place in PLACES}
-    if batches is not None and reset_attention != "none":
-        raise ValueError(
-            f"--reset-attention {reset_attention} throws away what --fit-data fits sigma to; leave one of them out"
-        )
+    for flag, asked in (("--fit-data fits sigma to", batches), ("--distill-data distils", distillation)):
+        if asked is not None and reset_attention != "none":
+            raise ValueError(f"--reset-attention {reset_attention} throws away what {flag}; leave one of them out")
     changed = _places_that_change(source, to, options)
 
     before = checkpoint["model"]
@@ -75,8 +82,8 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
     report = Report()
     report.outdated = _sizes(before, before.keys() - state.keys())
     report.upgraded = _sizes(state, state.keys() - before.keys())
+    old.load_state_dict(dict(state))
     if batches is not None:
-        old.load_state_dict(dict(state))
         if imitate == "unit-length":
             fitted = {place: sigmas for place, sigmas in fit_sigma(old, batches).items() if place in changed}
             set_sigma(new, fitted)
@@ -88,20 +95,25 @@ def convert(checkpoint, to, imitate=None, reset_attention="none", seed=1, batche
         report.notes += describe_constants(new, moments)
     elif to == "rfa":
         report.notes.append(_describe_start(options, imitate, changed))
+    if distillation is not None:
+        new.load_state_dict(dict(state))
+        report.distillation = _distill(old, new, changed, distillation)
+        report.notes += describe_distillation(report.distillation)
     _exchange(state, new, report)
     checkpoints.check(state, new)
     _reset(state, new, names_to_reset(state, reset_attention, changed), report)
     told = {*report.upgraded, *report.added, *report.reset}
     report.kept = _sizes(state, [name for name in state if name not in told])
     details = {"imitate": imitate} if to == "rfa" else {}
-    details |= {"reset": reset_attention} | ({"seed": seed} if report.reset else {})
+    details |= {"reset": reset_attention} | ({"seed": seed} if report.reset or report.distillation else {})
     report.signature = signature(source, target, state, details)
     return checkpoints.renewed(checkpoint, state, target), report
 
 
-def _refuse_options(given, imitate, batches):
+def _refuse_options(given, imitate, batches, distillation):
     flags = [f"--{name.replace('_', '-')}" for name in given]
-    flags += ["--imitate"] * (imitate is not None) + ["--fit-data"] * (batches is not None)
+    others = {"--imitate": imitate, "--fit-data": batches, "--distill-data": distillation}
+    flags += [flag for flag, value in others.items() if value is not None]
     if flags:
         raise ValueError(f"{flags[0]} says how random features imitate softmax; leave it out with --to softmax")
 
@@ -123,6 +135,18 @@ def _places_that_change(source, to, options):
             f"use --imitate {'softmax' if source.rfa_unnormalized else 'unit-length'} as in the checkpoint"
         )
     return changed
+
+
+def _distill(old, new, places, distillation):
+    """What the report says of it; the new model has the parameters of the old one."""
+    before = relative_errors(old, new, places, distillation.held_out)
+    distill(old, new, places, distillation.batches, distillation.updates, distillation.lr, NAME)
+    after = relative_errors(old, new, places, distillation.held_out)
+    return {
+        "updates": distillation.updates,
+        "lr": distillation.lr,
+        "relative_errors": {place: {"before": before[place], "after": after[place]} for place in places},
+    }
 
 
 def _exchange(state, new, report):
@@ -161,12 +185,17 @@ def _describe_start(options, imitate, changed):
 
 def main(arguments=None):
     options, given = parse_arguments(arguments, description=__doc__)
-    with only_warnings(), errors_in_one_line(NAME, sizes="--fit-sentences"):
-        _check_output(options)
+    with only_warnings(), errors_in_one_line(NAME, sizes="--fit-sentences or --distill-tokens"):
+        _check_outputs(options)
         checkpoint = read_checkpoint(options.input)
-        batches = None
+        batches = distillation = None
+        read = {}
         if options.fit_data is not None:
-            batches = sentences(checkpoint, options.fit_data, options.fit_subset, options.fit_sentences)
+            task = read_task(checkpoint, options.fit_data, options.fit_subset)
+            batches = first_sentences(task, options.fit_subset, options.fit_sentences)
+            read["fit"] = f"{_folder(options.fit_data)} {options.fit_subset} {_count(batches)}"
+        if options.distill_data is not None:
+            distillation, read["distill"] = _read_distillation(checkpoint, options)
         try:
             converted, report = convert(
                 checkpoint,
@@ -175,22 +204,51 @@ def main(arguments=None):
                 reset_attention=options.reset_attention,
                 seed=options.seed,
                 batches=batches,
+                distillation=distillation,
                 **given,
             )
         except ValueError as error:
             raise ValueError(f"'{options.input}': {error}") from error
-        if batches is not None:
-            name = os.path.basename(os.path.abspath(options.fit_data))
-            number = sum(len(batch["id"]) for batch in batches)
-            report.signature["fit"] = f"{name} {options.fit_subset} {number}"
-        write_checkpoint(converted, options.output)
+        report.signature |= read
+        with ExitStack() as files:
+            if options.report is not None:
+                report.write(files.enter_context(whole_file(options.report)))
+            write_checkpoint(converted, options.output)
     print(report.text())
 
 
-def _check_output(options):
+def _read_distillation(checkpoint, options):
+    """A `Distillation`, and a few words about its data for the signature."""
+    task = read_task(checkpoint, options.distill_data, "train")
+    subset = held_out_subset(task)
+    held_out = first_sentences(task, subset, NUM_SENTENCES)
+    batches = endless_batches(task, "train", options.distill_tokens, options.seed)
+    words = (
+        f"{_folder(options.distill_data)} {options.distill_updates} updates of {options.distill_tokens} tokens "
+        f"lr {options.distill_lr:g}, measured on {subset} {_count(held_out)}"
+    )
+    return Distillation(batches, held_out, options.distill_updates, options.distill_lr), words
+
+
+def _folder(path):
+    return os.path.basename(os.path.abspath(path))
+
+
+def _count(batches):
+    return sum(len(batch["id"]) for batch in batches)
+
+
+def _check_outputs(options):
     check_output(options.output)
-    if os.path.realpath(options.input) == os.path.realpath(options.output):
-        raise ValueError(f"'{options.output}' is IN itself; use another file for OUT")
+    others = {options.input: "IN"}
+    if options.report is not None:
+        check_output(options.report)
+        others[options.report] = "--report"
+    for other, name in others.items():
+        if os.path.realpath(other) == os.path.realpath(options.output):
+            raise ValueError(f"'{options.output}' is {name} itself; use another file for OUT")
+    if options.report is not None and os.path.realpath(options.input) == os.path.realpath(options.report):
+        raise ValueError(f"'{options.report}' is IN itself; use another file for --report")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from ..programs.program import parser_of, positive_number
 NAME = "transfer"
 IMITATIONS = ("unit-length", "softmax")
 NUM_SENTENCES = 200
+DISTILL_TOKENS, DISTILL_LR = 4096, 0.01
 START_OF_SIGMA = ("rfa_sigma_init", "rfa_cross_sigma_init")
 
 
@@ -28,6 +29,7 @@ def parse_arguments(arguments, description):
     parser = parser_of(NAME, description)
     parser.add_argument("input", metavar="IN", help="checkpoint of transformer or transformer_rfa")
     parser.add_argument("output", metavar="OUT", help="where the converted one goes; an older file is replaced")
+    parser.add_argument("--report", metavar="FILE", help="also write what is printed there, as JSON")
     parser.add_argument(
         "--to",
         choices=("rfa", "softmax"),
@@ -43,7 +45,10 @@ def parse_arguments(arguments, description):
         "gate, a learned map, and the layer norms of these attentions. The encoder is never touched",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="of what starts anew (default: 1); the random matrices have --rfa-seed"
+        "--seed",
+        type=int,
+        default=1,
+        help="of what starts anew and of the order of --distill-data (default: 1); the random matrices have --rfa-seed",
     )
     parser.add_argument(
         "--imitate",
@@ -67,6 +72,7 @@ def parse_arguments(arguments, description):
         metavar="N",
         help=f"the first N of the subset (default: {NUM_SENTENCES})",
     )
+    _add_distillation(parser)
     attention = parser.add_argument_group(
         "attention",
         "with --to rfa, those of transformer_rfa; by default those of a checkpoint of transformer_rfa, but rfa in "
@@ -81,7 +87,46 @@ def parse_arguments(arguments, description):
     }
     if not 0 <= options.seed <= LARGEST_SEED:
         parser.error(f"--seed is {options.seed}; use a number from 0 to {LARGEST_SEED}")
+    _check_distillation(parser, options)
     return options, given
+
+
+def _add_distillation(parser):
+    group = parser.add_argument_group(
+        "distillation",
+        "the softmax attention of IN teaches the new attention: sigma, the gate, and what the feature map learns are "
+        "trained until its outputs come near to those of softmax, each layer given the inputs of softmax "
+        "(mean square error after the output projection); all else stays. It starts where --fit-data or the other "
+        "options leave sigma",
+    )
+    group.add_argument("--distill-data", metavar="BIN", help="folder of fairseq-preprocess, of which train is read")
+    group.add_argument("--distill-updates", type=positive_number(int), metavar="K", help="steps of Adam")
+    group.add_argument(
+        "--distill-tokens",
+        type=positive_number(int),
+        metavar="N",
+        help=f"most words of a batch on a side (default: {DISTILL_TOKENS})",
+    )
+    group.add_argument(
+        "--distill-lr",
+        type=positive_number(float),
+        metavar="LR",
+        help=f"learning rate, which falls to 0 along half a cosine (default: {DISTILL_LR:g})",
+    )
+
+
+def _check_distillation(parser, options):
+    """Fill in the defaults."""
+    if (options.distill_data is None) != (options.distill_updates is None):
+        given, missing = "--distill-data", "--distill-updates"
+        if options.distill_data is None:
+            given, missing = missing, given
+        parser.error(f"{given} needs {missing}; give both or none")
+    for name, default in (("distill_tokens", DISTILL_TOKENS), ("distill_lr", DISTILL_LR)):
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+        elif options.distill_data is None:
+            parser.error(f"--{name.replace('_', '-')} needs --distill-data and --distill-updates; give all or none")
 
 
 _RFAOptions = make_dataclass(

@@ -1,7 +1,8 @@
 """What a conversion did, by the names of the parameters."""
 
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -32,6 +33,8 @@ class Report:
     reset: dict = field(default_factory=dict)
     notes: list = field(default_factory=list)
     """Sentences about sigma and what else is not a name."""
+    distillation: dict = field(default_factory=dict)
+    """With the errors before and after it; empty without one."""
     signature: dict = field(default_factory=dict)
 
     def text(self):
@@ -44,6 +47,12 @@ class Report:
             lines += [f"  {line}" for line in _by_layer(sizes)]
         lines.append(f"left out: {NOT_CONVERTED}")
         return "\n".join([*lines, *self.notes, self.signature_line()])
+
+    def write(self, path):
+        """As JSON. Raises OSError."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(asdict(self), file, indent=2, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
 
     def signature_line(self):
         return "|".join(f"{name}:{value}" for name, value in self.signature.items())
@@ -86,6 +95,18 @@ def describe_constants(model, fitted):
                 values = " ".join(f"{of_head:.3f}" for of_head in value.reshape(len(value), -1).mean(-1).tolist())
                 lines.append(f"  {name} in {place} attention of layer {layer}: {values}")
     return ["constants of each head, fitted to its queries and keys, ψ as its mean:", *lines] if lines else []
+
+
+def describe_distillation(distillation):
+    """Lines about how near the attentions came to softmax."""
+    lines = [
+        f"distilled by {distillation['updates']:,} updates; relative error of the outputs of attention, "
+        "‖student − teacher‖² / ‖teacher‖², before and after:"
+    ]
+    for place, errors in distillation["relative_errors"].items():
+        for layer, (before, after) in enumerate(zip(errors["before"], errors["after"])):
+            lines.append(f"  {place} attention of layer {layer}: {before:.4f} {after:.4f}")
+    return lines
 
 
 def signature(source, target, state, details):

@@ -79,6 +79,7 @@ def endless_batches(task, subset, tokens, seed):
         max_positions=utils.resolve_max_positions(task.max_positions(), tokens),
         ignore_invalid_inputs=True,
         seed=seed % (LARGEST_SEED // 2),  # fairseq adds the number of the epoch
+        disable_iterator_cache=True,  # which would go on in the order of an earlier call
     )
     if not len(epochs):
         raise ValueError(f"'{task.cfg.data}' has no sentence of at most {tokens} words in '{subset}'")

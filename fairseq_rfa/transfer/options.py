@@ -16,7 +16,7 @@ from ..programs.program import parser_of, positive_number
 NAME = "transfer"
 IMITATIONS = ("unit-length", "softmax")
 NUM_SENTENCES = 200
-DISTILL_TOKENS, DISTILL_LR = 4096, 0.01
+DISTILL_TOKENS, DISTILL_LR = 4096, 0.03
 START_OF_SIGMA = ("rfa_sigma_init", "rfa_cross_sigma_init")
 
 
@@ -100,7 +100,12 @@ def _add_distillation(parser):
         "options leave sigma",
     )
     group.add_argument("--distill-data", metavar="BIN", help="folder of fairseq-preprocess, of which train is read")
-    group.add_argument("--distill-updates", type=positive_number(int), metavar="K", help="steps of Adam")
+    add_learning_options(group, "steps of Adam")
+
+
+def add_learning_options(group, about_updates):
+    """How random features learn from softmax; `check_learning` fills in the defaults."""
+    group.add_argument("--distill-updates", type=positive_number(int), metavar="K", help=about_updates)
     group.add_argument(
         "--distill-tokens",
         type=positive_number(int),
@@ -116,17 +121,21 @@ def _add_distillation(parser):
 
 
 def _check_distillation(parser, options):
-    """Fill in the defaults."""
     if (options.distill_data is None) != (options.distill_updates is None):
         given, missing = "--distill-data", "--distill-updates"
         if options.distill_data is None:
             given, missing = missing, given
         parser.error(f"{given} needs {missing}; give both or none")
+    check_learning(parser, options)
+
+
+def check_learning(parser, options):
+    """Fill in the defaults."""
     for name, default in (("distill_tokens", DISTILL_TOKENS), ("distill_lr", DISTILL_LR)):
         if getattr(options, name) is None:
             setattr(options, name, default)
-        elif options.distill_data is None:
-            parser.error(f"--{name.replace('_', '-')} needs --distill-data and --distill-updates; give all or none")
+        elif options.distill_updates is None:
+            parser.error(f"--{name.replace('_', '-')} needs --distill-updates; give both or none")
 
 
 _RFAOptions = make_dataclass(

@@ -2,11 +2,14 @@
 
     python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --out runs/zero_shot
     python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --sites both causal cross --bleu-directions 256
+    python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --directions 64 --distill-updates 1000
 
 The decoder's attention gets features, all parameters stay. With --imitate softmax the features estimate the
 exp(q·k / √d) of softmax itself (--rfa-unnormalized, σ = d^-1/4); with unit-length queries and keys are scaled to
 unit length, and σ of each head is the one that comes nearest to softmax on --fit-subset. Maps whose kernel has another
-form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1.
+form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1. With --distill-updates each
+of them is also measured after its σ, and what the map learns, have been trained towards the outputs of softmax's
+attention.
 
 Each model reads the reference of some sentences, and its logits are compared with those of softmax. «limit» is
 attention with the kernel itself in place of features, «equal» attention that weighs all positions alike.
@@ -23,15 +26,18 @@ from functools import cached_property
 import torch
 
 from ..functional.encoding import FEATURE_MAPS
+from ..model.parameters import RFA_PARAMETERS
 from ..programs.program import check_folder, errors_in_one_line, find_device, load_plot, only_warnings, progress
 from ..programs.signature import commit
-from ..programs.trained_model import readable_sentences
+from ..programs.trained_model import move_to, readable_sentences
 from ..transfer.constants import measure_moments
+from ..transfer.distillation import distill
+from ..transfer.sentences import endless_batches
 from ..transfer.temperature import fit_sigma
 from . import bleu, logits, models
-from .cases import cases
+from .cases import SITES, cases
 from .options import NAME, parse_arguments
-from .report import make_report, settings, table, write_all
+from .report import learning, make_report, settings, table, write_all
 from .rows import Rows
 
 
@@ -42,8 +48,11 @@ class Study:
     """
 
     def __init__(self, options):
-        device = find_device(options.device)
-        subsets = [options.subset, options.fit_subset]
+        self.device = device = find_device(options.device)
+        subsets = [options.subset, options.fit_subset, *["train"] * bool(options.distill_updates)]
+        self.learning = learning(options)
+        self.taught = {}
+        """By case without its measure, the parameters of models that softmax has taught."""
         self.trained = models.load(options.checkpoint, options.data, subsets, device)
         self.beam = options.beam
         self.fit_batches, self.fit_digest, _ = self._read(options.fit_subset, options.fit_sentences, device)
@@ -87,19 +96,35 @@ class Study:
         trained = self.trained
         fitted = self.sigma if case.imitate == "unit-length" else None
         model = models.converted(trained, case, fitted, self.moments(case, fitted))
+        if case.updates:
+            self._teach(model, case)
         if case.measure == "logits":
             return logits.compare(model, trained.model, self.states, self.batches)
         score = self.scorer.score(model, trained.task, self.batches, self.beam)
-        return {"bleu": score, "signature": self.scorer.signature, **self.scored_with()}
+        return {"bleu": score, "signature": self.scorer.signature}
+
+    def _teach(self, model, case):
+        """Distillation, once for all measures of a case."""
+        key = case._replace(measure=None)
+        if key not in self.taught:
+            tokens, lr = self.learning["distill_tokens"], self.learning["distill_lr"]
+            batches = endless_batches(self.trained.task, "train", tokens, case.seed or 1)
+            batches = (move_to(batch, self.device) for batch in batches)
+            distill(self.trained.model, model, SITES[case.sites], batches, case.updates, lr, str(case))
+            self.taught[key] = {name: x for name, x in model.state_dict().items() if name.endswith(RFA_PARAMETERS)}
+        model.load_state_dict({**model.state_dict(), **self.taught[key]})
 
     def scored_with(self):
         """What a score depends on besides its case and what all rows depend on."""
         return {"beam": self.beam, "reference": self.scorer.digest()}
 
+    def depends_on(self, case):
+        """What a row depends on besides its case and what all rows depend on."""
+        learned = self.learning if case.updates else {}
+        return learned if case.measure == "logits" else learned | self.scored_with()
+
     def is_finished(self, case, row):
-        if row is None or case.measure == "logits":
-            return row is not None
-        return all(row[name] == value for name, value in self.scored_with().items())
+        return row is not None and all(row[name] == value for name, value in self.depends_on(case).items())
 
 
 def run(options):
@@ -115,7 +140,7 @@ def run(options):
     with progress(NAME, len(missing), "rows") as advance:
         for case in missing:
             start = time.monotonic()
-            numbers = study.measure(case)
+            numbers = study.measure(case) | study.depends_on(case)
             rows.add(case, **numbers, seconds=round(time.monotonic() - start, 2), commit=made_with)
             advance(str(case))
     return make_report(options, study, [rows.get(case) for case in wanted])

@@ -23,11 +23,14 @@ class Case(NamedTuple):
     """None for a map that has none"""
     directions: Optional[int] = None
     seed: Optional[int] = None
+    updates: Optional[int] = None
+    """of distillation; None for none"""
 
     def __str__(self):
         directions = None if self.directions is None else f"{self.directions} directions"
         seed = None if self.seed is None else f"seed {self.seed}"
-        words = (self.measure, self.kind, self.map, self.imitate, self.sites, directions, seed)
+        distilled = None if self.updates is None else "distilled"
+        words = (self.measure, self.kind, self.map, self.imitate, self.sites, directions, seed, distilled)
         return " ".join(word for word in words if word)
 
 
@@ -62,7 +65,10 @@ def _is_translated(options, case):
 def _cases_with_features(options, sites):
     for name in options.maps:
         for way in ways_of(name, options.imitate):
-            yield from _cases_of_map(options, Case("logits", "features", sites, name, way))
+            for case in _cases_of_map(options, Case("logits", "features", sites, name, way)):
+                yield case
+                if options.distill_updates and case.kind == "features" and case.floor in (None, options.floors[0]):
+                    yield case._replace(updates=options.distill_updates)
 
 
 def _cases_of_map(options, case):

@@ -6,6 +6,7 @@ from ..functional.encoding import FEATURE_MAPS
 from ..functional.linear_attention import DENOMINATOR_FLOOR
 from ..functional.random_matrices import LARGEST_SEED
 from ..programs.program import add_machine_options, parser_of, positive_number
+from ..transfer.options import add_learning_options, check_learning
 from .cases import SITES, WAYS
 
 NAME = "zero_shot"
@@ -21,6 +22,7 @@ def parse_arguments(arguments, description):
     _add_case_options(parser)
     _add_score_options(parser)
     options = parser.parse_args(arguments)
+    check_learning(parser, options)
     for name in ("maps", "directions", "seeds", "imitate", "sites", "floors", "bleu_directions"):
         setattr(options, name, list(dict.fromkeys(getattr(options, name))))
     options.directions.sort()
@@ -96,6 +98,11 @@ def _add_case_options(parser):
         metavar="F",
         help="smallest denominators: the first everywhere, the others at the greatest number of directions and in "
         f"the limit, where a map imitates softmax; positive has none (default: {' '.join(map(str, FLOORS))})",
+    )
+    add_learning_options(
+        parser,
+        "also measure features that K updates on train have brought nearer to softmax (distillation), with the first "
+        "of --floors (default: none)",
     )
 
 

@@ -19,6 +19,8 @@ WAYS = {
     OWN: "a kernel of its own",
 }
 PANELS = {"distance": "distance of the logits", "divergence": "KL(softmax ‖ model), nats a word"}
+THICKER = 2
+"""Times, the line of a distilled model."""
 LEAST_SHOWN = 0.01
 """Limits that are less, such as 0 but for rounding, do not stretch the axis."""
 SITES = {"both": "causal and cross", "causal": "causal alone", "cross": "cross alone"}
@@ -27,13 +29,14 @@ SITES = {"both": "causal and cross", "causal": "causal alone", "cross": "cross a
 def draw_curve(axes, curve, measure):
     """Median over directions, with a band from the least to the greatest seed."""
     colour, style = COLOURS[curve["map"]], STYLES[curve["imitate"]]
-    points = curve["points"]
+    points, times = curve["points"], THICKER if curve["updates"] else 1
     if points[0]["directions"] is None:
-        axes.axhline(points[0][measure]["median"], color=colour, linestyle=style, linewidth=1.2)
+        axes.axhline(points[0][measure]["median"], color=colour, linestyle=style, linewidth=1.2 * times)
         return
     x = [point["directions"] for point in points]
     middle, low, high = ([point[measure][name] for point in points] for name in ("median", "least", "greatest"))
-    axes.plot(x, middle, style, color=colour, linewidth=1.6, marker=MARKERS[curve["imitate"]], markersize=3.5)
+    look = {"marker": MARKERS[curve["imitate"]], "markersize": 3.5}
+    axes.plot(x, middle, style, color=colour, linewidth=1.6 * times, **look)
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
@@ -92,6 +95,8 @@ def legend_handles(report):
     ]
     return [
         *lines,
+        *[Line2D([], [], color="#000000", linewidth=1.6 * THICKER, label="distilled")]
+        * any(curve["updates"] for curve in found),
         Line2D([], [], color="#000000", linestyle=":", label="equal weights"),
         Line2D([], [], color="#000000", linestyle="", marker="v", label="limit below the axis"),
         Line2D([], [], color="#888888", linewidth=0.8, label="slope −1/2"),

@@ -55,6 +55,7 @@ def make_report(options, study, rows):
             "imitate": options.imitate,
             "sites": options.sites,
             "floors": options.floors,
+            "distillation": learning(options),
             "beam": options.beam,
             "precision": "float32",
             "device": device_name,
@@ -70,10 +71,17 @@ def make_report(options, study, rows):
     return {**report, "verdicts": verdicts(report)}
 
 
+def learning(options):
+    """How distillation is done; None where it is not asked for."""
+    names = ("distill_updates", "distill_tokens", "distill_lr")
+    return {name: getattr(options, name) for name in names} if options.distill_updates else None
+
+
 def signature_line(sign):
     names = "checkpoint arch layers heads head_dim data subset sentences fit_subset seeds precision device threads"
     named = {name: sign[name] for name in names.split()}
     named["seeds"] = ",".join(map(str, sign["seeds"]))
+    named |= sign["distillation"] or {}
     named |= {**sign["versions"], "commit": sign["commit"]}
     return "|".join(f"{name}:{value}" for name, value in named.items())
 
@@ -112,7 +120,9 @@ def shown(directions):
 
 def _table_of(sites, found, numbers, scored):
     greatest = numbers[-1]
-    heading = ["map", "imitates", "floor", *(f"distance, D = {number:,}" for number in numbers), "limit", "slope"]
+    distilled = any(curve["updates"] for curve in found)
+    heading = ["map", "imitates", "floor"] + ["distilled"] * distilled
+    heading += [*(f"distance, D = {number:,}" for number in numbers), "limit", "slope"]
     heading += [f"KL, D = {greatest:,}", "same best", "perplexity"] + ["BLEU"] * scored
     lines = [f"| {' | '.join(heading)} |", "| " + " | ".join("---" for _ in heading) + " |"]
     for curve in found:
@@ -121,6 +131,7 @@ def _table_of(sites, found, numbers, scored):
         points = {point["directions"]: point for point in curve["points"]}
         last = curve["points"][-1]
         cells = [curve["map"], curve["imitate"], "" if curve["floor"] is None else f"{curve['floor']:g}"]
+        cells += [f"{curve['updates'] or 'no'}"] * distilled
         cells += [_cell(points.get(number), "distance", ".2f") for number in numbers[:-1]]
         cells += [_cell(last, "distance", ".2f")]
         cells += ["" if curve["limit"] is None else f"{curve['limit']['distance']:.2g}"]

@@ -36,7 +36,8 @@ class Rows:
 
     def get(self, case):
         """The row of a case, None where it is not finished."""
-        return self.results.get(_key(case._asdict()))
+        row = self.results.get(_key(case._asdict()))
+        return row and {**row, "case": case._asdict()}
 
     def add(self, case, **result):
         row = {"case": case._asdict(), **result}
@@ -54,7 +55,8 @@ def _compare(found, settings, file):
 
 
 def _key(case):
-    return tuple(sorted(case.items()))
+    """Rows of an older release lack what its cases did not have."""
+    return tuple(sorted((name, value) for name, value in case.items() if value is not None))
 
 
 def _line(entry):

@@ -5,11 +5,11 @@ from statistics import median
 import numpy as np
 
 MEASURES = ("distance", "divergence", "agreement", "perplexity", "bleu")
-CURVE = ("sites", "map", "imitate", "floor")
+CURVE = ("sites", "map", "imitate", "floor", "updates")
 
 
 def curves(rows):
-    """One entry for each sites, map, way and floor that were measured with features.
+    """One entry for each sites, map, way, floor and distillation that were measured with features.
 
     An entry has "points", fewest directions first, each with "directions" (None for a map that has none) and, for
     each measure, median, least and greatest value over the seeds; "limit", the distance and perplexity with endlessly
@@ -117,7 +117,8 @@ def _floors(found, sites, directions):
     groups = {}
     for curve in found:
         if curve["sites"] == sites and curve["floor"] is not None and curve["points"][-1]["directions"] == directions:
-            groups.setdefault((curve["map"], curve["imitate"]), []).append(curve)
+            if curve["updates"] is None:
+                groups.setdefault((curve["map"], curve["imitate"]), []).append(curve)
     return [(name, way, group) for (name, way), group in groups.items() if len(group) > 1]
 
 
@@ -135,4 +136,6 @@ def _sentence_of_floor(name, way, group):
 
 
 def _name(curve):
-    return curve["map"] if curve["floor"] is None else f"{curve['map']} (floor {curve['floor']:g})"
+    more = [] if curve["floor"] is None else [f"floor {curve['floor']:g}"]
+    more += [] if curve["updates"] is None else ["distilled"]
+    return curve["map"] + (f" ({', '.join(more)})" if more else "")

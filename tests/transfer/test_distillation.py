@@ -189,13 +189,15 @@ def test_dropout_and_draws_of_matrices_are_off(data):
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
-def test_the_teacher_is_left_as_it_was(data):
+def test_nothing_else_has_gradients_and_the_teacher_is_left_as_it_was(data):
     teacher, student = models(data)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     taught(data, models=(teacher, student))
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
     assert not any(module._forward_hooks for module in teacher.modules())
     assert all(parameter.grad is None for parameter in teacher.parameters())
+    learning = {name for name, parameter in student.named_parameters() if parameter.grad is not None}
+    assert learning == of_rfa(student).keys()
 
 
 def test_batches_of_many_epochs(data, trained):
@@ -203,13 +205,13 @@ def test_batches_of_many_epochs(data, trained):
     task = read_task(trained, data, "train")
 
     def numbers(tokens, seed, sentences):
-        found = []
-        for batch in endless_batches(task, "train", tokens, seed):
+        found, batches = [], endless_batches(task, "train", tokens, seed)
+        while len(found) < sentences:
+            batch = next(batches)
             assert batch["net_input"]["prev_output_tokens"].numel() <= tokens
             assert batch["net_input"]["src_tokens"].numel() <= tokens
             found += batch["id"].tolist()
-            if len(found) >= sentences:
-                return found
+        return found
 
     first = numbers(64, 1, 128)
     assert sorted(first) == sorted([*range(64)] * 2)

@@ -71,8 +71,8 @@ def test_without_valid_it_is_measured_on_train(data, teacher, tmp_path, capsys):
     [
         ("--to rfa --distill-updates 2", "--distill-updates needs --distill-data"),
         ("--to rfa --distill-data DATA", "--distill-data needs --distill-updates"),
-        ("--to rfa --distill-lr 0.1", "--distill-lr needs --distill-data and --distill-updates"),
-        ("--to rfa --distill-tokens 9", "--distill-tokens needs --distill-data and --distill-updates"),
+        ("--to rfa --distill-lr 0.1", "--distill-lr needs --distill-updates"),
+        ("--to rfa --distill-tokens 9", "--distill-tokens needs --distill-updates"),
         ("--to rfa --distill-data DATA --distill-updates 0", "'0' is not a whole number from 1"),
         ("--to rfa --distill-data DATA --distill-updates 2 --distill-tokens 0", "'0' is not a whole number from 1"),
         ("--to rfa --distill-data DATA --distill-updates 2 --distill-lr 0", "'0' is not a number greater than 0"),

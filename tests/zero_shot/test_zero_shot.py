@@ -163,7 +163,7 @@ def test_first_sentences_leave_out_those_too_long(measured):
 def test_maps_with_kernels_of_their_own_are_not_said_to_imitate():
     options = Namespace(
         maps=["elu", "arccos", "gaussian"], directions=[16, 32], seeds=[1], imitate=["softmax"], sites=["both"],
-        floors=[0.1, 0.01], bleu_directions=[16],
+        floors=[0.1, 0.01], bleu_directions=[16], distill_updates=None,
     )  # fmt: skip
     found = list(cases(options))
     assert len(set(found)) == len(found)

@@ -66,6 +66,8 @@ def parameters(checkpoint):
 def build(options, state, seed):
     """A new model with these options for the vocabularies of the state dict; the same seed gives the same weights.
 
+    It is in evaluation, where layers that training leaves out at random are all there.
+
     What fairseq fills in is filled in in the options as well.
 
     Raises:
@@ -81,7 +83,7 @@ def build(options, state, seed):
         model = MODELS[options.arch].build_model(building, TranslationTask(TranslationConfig(), source, target))
     for name, value in vars(building).items():
         vars(options).setdefault(name, value)
-    return model
+    return model.eval()
 
 
 def _dictionary(size):

@@ -98,11 +98,16 @@ def relative_errors(teacher, student, places, batches):
 
 
 def pairs(teacher, student, places):
-    """The attentions of both models, place by place and layer by layer."""
+    """The attentions of both models, place by place and layer by layer.
+
+    The models are brought into evaluation: without dropout, with all layers, and with the random matrices of decoding.
+    """
+    teacher.eval()
+    student.eval()
     return [
         Pair(place, *(getattr(layer, PLACES[place]) for layer in layers))
         for place in places
-        for layers in zip(teacher.decoder.layers, student.decoder.layers)
+        for layers in zip(teacher.decoder.layers, student.decoder.layers, strict=True)
     ]
 
 
@@ -116,8 +121,6 @@ def _learn(ours, theirs):
 
 def _outputs(found, teacher, student, batch):
     """For each pair the outputs of student and teacher at the words of the target, (words, embed_dim) each."""
-    teacher.eval()
-    student.eval()  # without dropout, and with the random matrices of decoding
     with _watched(found) as calls, torch.no_grad():
         teacher(**batch["net_input"], features_only=True)
     is_word = batch["net_input"]["prev_output_tokens"].ne(teacher.decoder.padding_idx).transpose(0, 1)

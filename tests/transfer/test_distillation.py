@@ -119,6 +119,18 @@ def test_it_starts_from_the_sigma_that_is_fitted(data, trained):
         assert torch.allclose(found["model"][name], fitted[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("flags", [("--decoder-layerdrop", "0.9"), ("--checkpoint-activations",)], ids=" ".join)
+def test_layers_that_training_treats_in_its_own_way(data, tmp_path, flags):
+    """They are all fitted and distilled as without the option."""
+    found = []
+    for more in ((), flags):
+        start = read_checkpoint(made(data, tmp_path, *more))
+        options = {"batches": valid_batches(data), "distillation": lesson(data, start), **MADE}
+        found.append(convert(start, "rfa", **options)[0]["model"])
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 def test_the_error_is_that_of_the_outputs_of_the_same_inputs(data):
     """Sentence by sentence, so without padding; the teacher's attention by its definition."""
     teacher, student = models(data)

@@ -33,8 +33,10 @@
 #                   for RFA, and for the conversions to it
 #
 # The arms (RFA from softmax and softmax from RFA, with the attention projections kept and reset, and
-# both from scratch) see the same batches in the same order. The source's training loss is measured
-# like theirs: its training goes on for one epoch with learning rate 0. Test data are not touched.
+# both from scratch) see the same batches in the same order. The arm softmax_continued is their
+# control: softmax from softmax, which shows what the further updates alone are worth. The source's
+# training loss is measured like theirs: its training goes on for one epoch with learning rate 0. Test
+# data are not touched.
 #
 # The queue may be stopped at any time; the same command continues it and repeats nothing that is
 # complete. The report is transfer_study.json, .md, .csv and .png; TensorBoard reads the

@@ -163,7 +163,7 @@ def test_all_arms_see_the_same_data_and_learning_rate(data, tmp_path):
     rows = commands(succeed(SCRIPT, *both, *arguments(data, out, arm=None), *more).stdout)
     assert not out.exists()
     assert list(rows) == [
-        *("softmax", "rfa", "softmax_source", "rfa_source", "softmax_scratch", "rfa_scratch"),
+        *("softmax", "rfa", "softmax_source", "rfa_source", "softmax_scratch", "rfa_scratch", "softmax_continued"),
         *("rfa_from_softmax", "rfa_from_softmax_fitted", "rfa_from_softmax_reset"),
         *("rfa_unnormalized_from_softmax", "rfa_unnormalized_from_softmax_reset"),
         *("softmax_from_rfa", "softmax_from_rfa_reset"),
@@ -175,18 +175,20 @@ def test_all_arms_see_the_same_data_and_learning_rate(data, tmp_path):
         training = [words for words in printed if words[0] == "fairseq-train"]
         assert len(training) == 1
         trainings[name] = flag_values(" ".join(training[0]))
-    arms = {name: flags for name, flags in trainings.items() if "_from_" in name or name.endswith("_scratch")}
+    kinds = ("_from_", "_scratch", "_continued")
+    arms = {name: flags for name, flags in trainings.items() if any(kind in name for kind in kinds)}
     same = [
         {flag: value for flag, value in flags.items() if flag not in own and not flag.startswith("--rfa-")}
         for flags in arms.values()
     ]
-    assert len(arms) == 9 and all(flags == same[0] for flags in same)
+    assert len(arms) == 10 and all(flags == same[0] for flags in same)
     assert (same[0]["--lr"], same[0]["--warmup-updates"], same[0]["--max-update"]) == ("0.01", "4", "40")
     for name, flags in trainings.items():
         is_rfa = name.startswith("rfa")
         assert ("--rfa-causal-dim" in flags) == is_rfa and ("--causal-attention" in flags) != is_rfa
         assert ("--rfa-unnormalized" in flags) == name.startswith("rfa_unnormalized")
-        assert ("--finetune-from-model" in flags) == ("_from_" in name or name.endswith("_source"))
+        starts = "_from_" in name or name.endswith(("_source", "_continued"))
+        assert ("--finetune-from-model" in flags) == starts
     for name, wanted in {
         "rfa_from_softmax": "none --imitate unit-length --rfa-num-matrices 20 --rfa-causal-dim 32",
         "rfa_from_softmax_fitted": "none --imitate unit-length --rfa-num-matrices 20 --rfa-causal-dim 32 --fit-data",
@@ -199,6 +201,15 @@ def test_all_arms_see_the_same_data_and_learning_rate(data, tmp_path):
         assert f"--to {name.partition('_')[0]} --reset-attention {wanted} " in conversion
         assert ("--fit-data" in conversion) == (name == "rfa_from_softmax_fitted")
     assert trainings["rfa_source"]["--lr"] == "0" and trainings["rfa_source"]["--max-epoch"] == "1"
+    sources = [trainings[name]["--finetune-from-model"] for name in ("softmax_continued", "softmax_source")]
+    assert sources[0] == sources[1] and sources[0].endswith("/softmax/checkpoint_best.pt")
+    assert not any("fairseq_rfa.transfer" in words for words in rows["softmax_continued"])
+
+
+def test_the_control_needs_the_model_that_it_continues(data, tmp_path):
+    given = arguments(data, tmp_path / "out", arm="softmax_continued")
+    rows = commands(succeed(SCRIPT, "--dry-run", *given).stdout)
+    assert list(rows) == ["softmax", "softmax_source", "softmax_continued"]
 
 
 def test_given_checkpoints_are_not_trained(data, tmp_path):

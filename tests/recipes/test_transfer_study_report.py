@@ -32,6 +32,7 @@ QUEUE = """softmax_source softmax source
 rfa_source rfa source
 softmax_scratch softmax scratch
 rfa_scratch rfa scratch
+softmax_continued softmax continued
 rfa_from_softmax rfa kept unit-length
 rfa_from_softmax_fitted rfa kept unit-length fitted
 rfa_from_softmax_reset rfa reset unit-length
@@ -97,6 +98,7 @@ def out(tmp_path):
     make_run(folder, "softmax_source", source, 31.5)
     make_run(folder, "rfa_source", [inner(10, 4.9), validated(144, 3.9, 2.5), epoch(144, 4.4, 2.9)], 29.25)
     make_run(folder, "softmax_scratch", [*curve(12, 9, 7, "nan", 6.5, 6.0), validated(60, 6.1, 4.5)], 2.5)
+    make_run(folder, "softmax_continued", [*curve(3.75, 3.5, 3.25), validated(30, 3.25, 1.75)], 32.0)
     kept = [*curve(6.0, 4.5, 4.25, 4.0, 3.9, 3.7), validated(30, 3.75, 2.25), validated(60, 3.625, 2.125)]
     make_run(folder, "rfa_from_softmax", kept, 30.0, (1.5, 8.5, 7.0))
     fitted = [*curve(7.0, 5.0), validated(20, 4.5, 3.0)]
@@ -125,6 +127,9 @@ def test_a_study_that_is_not_finished(out):
     # Means of two rows: 5.25, 4.375, 4.125, 3.95, 3.8.
     assert arms["rfa_from_softmax"]["reached"] == {"softmax": 60, "rfa": 30}
     assert arms["softmax_from_rfa"]["reached"] == {"softmax": 30, "rfa": 20}
+    continued = arms["softmax_continued"]
+    assert (continued["from"], continued["projections"], continued["start_bleu"]) == ("softmax", None, None)
+    assert continued["reached"] == {"softmax": 20, "rfa": 20}
     assert arms["softmax_scratch"]["reached"] == {"softmax": None, "rfa": None}
     assert arms["softmax_scratch"]["least_smoothed_loss"] == 6.25
     assert arms["rfa_scratch"]["status"] == "not run" and arms["rfa_from_softmax_reset"]["status"] == "not finished"
@@ -146,6 +151,7 @@ def test_the_tables(out):
         "| --- | --- | --- | --- | --- |",
         "| `softmax_scratch` | 22.63 | 2.50 | not reached (6.250) | not reached (6.250) |",
         "| `rfa_scratch` | not run |  |  |  |",
+        "| `softmax_continued` | 3.36 | 32.00 | 20 | 20 |",
         "| `rfa_from_softmax` | 4.36 | 30.00 | 60 | 30 |",
         "| `rfa_from_softmax_fitted` | 8.00 | 20.00 | not reached (6.000) | not reached (6.000) |",
         "| `rfa_from_softmax_reset` | not finished |  | not reached (7.500) | not reached (7.500) |",

@@ -129,11 +129,12 @@ can_fit() {
 # plan_rows: sets sources and arms, whose rows are
 #   NAME MODEL KIND [IMITATE [fitted]]: the model that is trained or evaluated (softmax or rfa), and what is
 #   done: train (from scratch, to the end), source (one epoch with learning rate 0), scratch (an arm
-#   that starts from nothing), kept or reset (an arm that starts from the other model); of the last
-#   two, RFA has what it imitates, and `fitted` where sigma is fitted.
+#   that starts from nothing), continued (an arm that starts from the same model), kept or reset (an
+#   arm that starts from the other model); of the last two, RFA has what it imitates, and `fitted`
+#   where sigma is fitted.
 plan_rows() {
     local way name model start models=() measures=()
-    arms=("softmax_scratch softmax scratch" "rfa_scratch rfa scratch")
+    arms=("softmax_scratch softmax scratch" "rfa_scratch rfa scratch" "softmax_continued softmax continued")
     for way in "${imitate[@]}"; do
         name=rfa_from_softmax
         [ "$way" = unit-length ] || name=rfa_unnormalized_from_softmax
@@ -172,7 +173,7 @@ choose_arms() {
         kept+=("$row")
         case $row in
             *" scratch") continue ;;
-            *" rfa "*) other=softmax ;;
+            *" rfa "* | *" continued") other=softmax ;;
             *) other=rfa ;;
         esac
         add_model "$other"

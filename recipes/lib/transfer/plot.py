@@ -18,6 +18,7 @@ STYLES = {
     ("kept", None, None): ("projections kept", "#0072b2"),
     ("reset", None, None): ("projections reset", "#d55e00"),
 }
+CONTINUED = ("continued", "#009e73")
 SOURCES = {"softmax": "#444444", "rfa": "#b8860b"}
 
 
@@ -27,13 +28,20 @@ def points(rows, arm):
     return [point for point in found if point[1] is not None]
 
 
+def style(arm):
+    """Label and colour of an arm."""
+    if arm["from"] == arm["model"]:
+        return CONTINUED
+    return STYLES[arm["projections"], arm["imitate"], arm["sigma_fitted"]]
+
+
 def draw_model(axes, model, found, rows):
     """The arms that end as one model, and the losses of both trained models."""
     for name, arm in found["arms"].items():
         curve = points(rows, name)
         if arm["model"] != model or not curve:
             continue
-        label, colour = STYLES[arm["projections"], arm["imitate"], arm["sigma_fitted"]]
+        label, colour = style(arm)
         axes.plot(*zip(*curve), color=colour, linewidth=1.5, label=label, gid=name)
         for source in SOURCES:
             step = arm["reached"][source]

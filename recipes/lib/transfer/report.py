@@ -92,7 +92,7 @@ def arm_result(run, rows, sources):
     return {
         "model": run.model,
         "from": run.origin,
-        "projections": run.kind if run.origin else None,
+        "projections": run.kind if run.kind in ("kept", "reset") else None,
         "imitate": run.way,
         "sigma_fitted": bool(run.fitted) if run.way else None,
         "status": run.status,

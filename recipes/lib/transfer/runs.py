@@ -25,7 +25,7 @@ class Run:
 
     Fields:
         model: the attention that is trained or evaluated, softmax or rfa.
-        kind: train, source, scratch, kept or reset; see plan.sh.
+        kind: train, source, scratch, continued, kept or reset; see plan.sh.
         way: what RFA made from softmax imitates, and whether its sigma is `fitted`; None elsewhere.
         start: the validation loss before any training, and start_score its BLEU; None where not measured.
         score: BLEU of the best checkpoint; None where nothing was trained.
@@ -47,14 +47,14 @@ class Run:
 
     @property
     def is_arm(self):
-        return self.kind in ("scratch", "kept", "reset")
+        return self.kind in ("scratch", "continued", "kept", "reset")
 
     @property
     def origin(self):
         """The model whose parameters this one starts with; None for none."""
         if self.kind in ("train", "scratch"):
             return None
-        return self.model if self.kind == "source" else OTHER[self.model]
+        return self.model if self.kind in ("source", "continued") else OTHER[self.model]
 
     @property
     def scores(self):

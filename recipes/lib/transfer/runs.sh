@@ -79,6 +79,7 @@ run_row() {
                 --finetune-from-model "${!start}" || return 1
             ;;
         scratch) train_arm "$folder" "$model" || return 1 ;;
+        continued) train_arm "$folder" "$model" --finetune-from-model "${!start}" || return 1 ;;
         kept | reset)
             convert "$folder" "$model" "$kind" "$way" "$fitted" || return 1
             if [ "$kind" != reset ]; then

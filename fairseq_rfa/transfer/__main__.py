@@ -9,8 +9,9 @@
     python -m fairseq_rfa.transfer --to softmax RFA.pt SOFTMAX.pt
 
 IN is a checkpoint of fairseq's transformer, trained with this plugin or without it, of this release or an older one,
-or of transformer_rfa. OUT is at the start of its training: what belongs to the optimizer of IN is left out. Prints
-which parameters were kept, added, dropped and drawn anew; anything unexpected is refused.
+or of transformer_rfa. OUT is at the start of its training: what belongs to the optimizer of IN is left out, unless
+--keep-training is given. Prints which parameters were kept, added, dropped and drawn anew; anything unexpected is
+refused.
 """
 
 import os
@@ -29,12 +30,21 @@ from .options import NAME, NUM_SENTENCES, attention_options, parse_arguments
 from .report import Report, describe_constants, describe_distillation, describe_sigma, signature
 from .sentences import endless_batches, first_sentences, held_out_subset, read_task
 from .temperature import fit_sigma, set_sigma
+from .training_state import keep_training as keep_state
 
 __all__ = ["convert", "fit_sigma", "set_sigma"]
 
 
 def convert(
-    checkpoint, to, imitate=None, reset_attention="none", seed=1, batches=None, distillation=None, **given
+    checkpoint,
+    to,
+    imitate=None,
+    reset_attention="none",
+    seed=1,
+    batches=None,
+    distillation=None,
+    keep_training=False,
+    **given,
 ):
     """A checkpoint with the other attention.
 
@@ -47,6 +57,7 @@ def convert(
         seed: of what is drawn anew.
         batches: samples of fairseq to fit σ to; None to leave it as the options say.
         distillation: a `Distillation` of the attentions that change, with "rfa" only; None for none.
+        keep_training: the result goes on with the training of the checkpoint.
         given: options of transformer_rfa, with "rfa" only.
 
     Returns:
@@ -107,7 +118,10 @@ def convert(
     details = {"imitate": imitate} if to == "rfa" else {}
     details |= {"reset": reset_attention} | ({"seed": seed} if report.reset or report.distillation else {})
     report.signature = signature(source, target, state, details)
-    return checkpoints.renewed(checkpoint, state, target), report
+    converted = checkpoints.renewed(checkpoint, state, target)
+    if keep_training:
+        report.training = keep_state(converted, checkpoint, old, new, {*report.added, *report.reset})
+    return converted, report
 
 
 def _refuse_options(given, imitate, batches, distillation):
@@ -205,6 +219,7 @@ def main(arguments=None):
                 seed=options.seed,
                 batches=batches,
                 distillation=distillation,
+                keep_training=options.keep_training,
                 **given,
             )
         except ValueError as error:

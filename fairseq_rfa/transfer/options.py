@@ -73,6 +73,12 @@ def parse_arguments(arguments, description):
         help=f"the first N of the subset (default: {NUM_SENTENCES})",
     )
     _add_distillation(parser)
+    parser.add_argument(
+        "--keep-training",
+        action="store_true",
+        help="OUT goes on with the training of IN, by --continue-once of fairseq-train: its updates, epoch and "
+        "learning rate, and the optimizer's state of each parameter that is kept",
+    )
     attention = parser.add_argument_group(
         "attention",
         "with --to rfa, those of transformer_rfa; by default those of a checkpoint of transformer_rfa, but rfa in "

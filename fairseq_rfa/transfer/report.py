@@ -35,6 +35,8 @@ class Report:
     """Sentences about sigma and what else is not a name."""
     distillation: dict = field(default_factory=dict)
     """With the errors before and after it; empty without one."""
+    training: tuple | None = None
+    """After how many updates the training goes on, and for how many parameters the optimizer's state is kept."""
     signature: dict = field(default_factory=dict)
 
     def text(self):
@@ -45,7 +47,11 @@ class Report:
                 continue
             lines.append(f"{name} {len(sizes)} parameters {meaning}" + (":" if sizes else ""))
             lines += [f"  {line}" for line in _by_layer(sizes)]
-        lines.append(f"left out: {NOT_CONVERTED}")
+        if self.training is None:
+            lines.append(f"left out: {NOT_CONVERTED}")
+        else:
+            updates, number = self.training
+            lines.append(f"training goes on after {updates} updates, the optimizer knows {number} parameters")
         return "\n".join([*lines, *self.notes, self.signature_line()])
 
     def write(self, path):

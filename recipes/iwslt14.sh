@@ -15,6 +15,16 @@
 # --precision NAME  fp32, fp16 (GPU only) or bf16 (default fp32; on a TPU bf16)
 # --max-epoch N, --max-update N
 #                   when to stop, whichever comes first (default 50,000 updates)
+# --softmax-epochs N
+#                   train the first N epochs with softmax in the decoder, convert the last checkpoint,
+#                   and train the rest of --max-epoch and --max-update with RFA, whose flags after --
+#                   hold for that part; the part with softmax is in OUT/softmax
+# --restart-lr X, --restart-warmup N
+#                   start the part with RFA with a new optimizer, a learning rate of at most X and so
+#                   many updates of warm-up (default: optimizer and learning rate go on, as in one
+#                   training)
+# --fit-sigma       fit RFA's sigma to the softmax model on the validation data (default: sigma
+#                   starts as in any training)
 # --max-tokens N    most tokens of a worker in a step (default 4096); what the memory can hold
 # --update-tokens N tokens of an update (default 4,096), whatever the number of workers: steps
 #                   are made smaller, or gradients summed over several; a number of workers that

@@ -3,6 +3,7 @@
 #
 #   data-prep/multi30k.sh --out data/multi30k
 #   recipes/multi30k.sh --data data/multi30k --out runs/rfa
+#   recipes/multi30k.sh --data data/multi30k --out runs/softmax-first --softmax-epochs 5
 #   recipes/multi30k.sh --data data/multi30k --out runs/softmax -- \
 #       --causal-attention softmax --cross-attention softmax
 #
@@ -11,6 +12,16 @@
 # --arch NAME     architecture (default transformer_rfa_tiny)
 # --max-epoch N, --max-update N
 #                 when to stop, whichever comes first (default 20 epochs)
+# --softmax-epochs N
+#                 train the first N epochs with softmax in the decoder, convert the last checkpoint,
+#                 and train the rest of --max-epoch and --max-update with RFA, whose flags after --
+#                 hold for that part; the part with softmax is in OUT/softmax
+# --restart-lr X, --restart-warmup N
+#                 start the part with RFA with a new optimizer, a learning rate of at most X and so
+#                 many updates of warm-up (default: optimizer and learning rate go on, as in one
+#                 training)
+# --fit-sigma     fit RFA's sigma to the softmax model on the validation data (default: sigma
+#                 starts as in any training)
 # --beam N        default 5
 # -- FLAGS        any flags of fairseq-train; they win over those of recipes/hyperparameters.sh
 #
@@ -31,11 +42,12 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
-        --arch | --max-epoch | --max-update)
+        --arch | --max-epoch | --max-update | --softmax-epochs | --restart-lr | --restart-warmup)
             need_value "$@"
             training+=("$1" "$2")
             shift 2
             ;;
+        --fit-sigma) training+=("$1"); shift ;;
         --) shift; flags=("$@"); break ;;
         *) unknown_option "$1" ;;
     esac

@@ -49,6 +49,7 @@ source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
 source "$here/lib/devices.sh"
 source "$here/lib/queue.sh"
+source "$here/lib/conversion.sh"
 source "$here/lib/transfer/plan.sh"
 source "$here/lib/transfer/runs.sh"
 

@@ -4,6 +4,8 @@
 source "$here/hyperparameters.sh"
 source "$here/lib/training.sh"
 source "$here/lib/devices.sh"
+source "$here/lib/conversion.sh"
+source "$here/lib/softmax_first.sh"
 
 read_options() {
     data= out= device=gpu workers=1 precision= tensorboard= resume= dry_run=
@@ -12,12 +14,13 @@ read_options() {
         case $1 in
             --help) usage; exit 0 ;;
             --data | --out | --arch | --device | --workers | --precision | --tensorboard | \
-                --max-tokens | --update-tokens | --max-epoch | --max-update)
+                --max-tokens | --update-tokens | --max-epoch | --max-update | \
+                --softmax-epochs | --restart-lr | --restart-warmup)
                 need_value "$@"
                 set_option "$1" "$2"
                 shift 2
                 ;;
-            --resume | --dry-run)
+            --resume | --dry-run | --fit-sigma)
                 set_option "$1" yes
                 shift
                 ;;
@@ -155,7 +158,7 @@ score() {
 }
 
 print_commands() {
-    print_command "${launch[@]}" "${arguments[@]}" "${flags[@]}"
+    print_training "$out" "${launch[@]}" "${arguments[@]}"
     say "# or as many as there are:"
     average_command "$average_number"
     print_command "${average[@]}"
@@ -167,6 +170,7 @@ run_experiment() {
     read_options "$@"
     check_options
     check_data
+    check_softmax_first "$data/binarized"
     out=$(absolute_path "$out")
     plan_training
     say "# at most $update_tokens tokens an update:" \
@@ -176,10 +180,10 @@ run_experiment() {
         return
     fi
     check_machine
-    [ -z "$resume" ] ||
+    [ -z "$resume" ] || [ -f "$out/softmax/checkpoint_last.pt" ] ||
         need_file "$out/checkpoint_last.pt" "there is no training to resume; leave --resume away to start one"
-    run_training "$data/binarized" "$out" "$settings
-data=$(training_data "$data/binarized")" "${launch[@]}" "${arguments[@]}" "${flags[@]}"
+    train_in_parts "$data/binarized" "$out" "$settings
+data=$(training_data "$data/binarized")" "${launch[@]}" "${arguments[@]}"
     average_last
     score
 }

@@ -1,7 +1,13 @@
-"""Read what a training wrote into its train.log."""
+"""Read what a training wrote into its train.log.
+
+    PYTHONPATH=recipes/lib python -P -m training_log RUN/train.log
+
+prints the number of updates.
+"""
 
 import dataclasses
 import re
+import sys
 
 START = re.compile(r"fairseq_cli\.train \| \{'_name'")
 DIRECTIONS = re.compile(r"\brfa_(causal|cross)_dim=(\d+)")
@@ -67,3 +73,10 @@ def read_training_log(path):
             seconds = int(found.group(1))
     log.seconds = earlier + seconds
     return log
+
+
+if __name__ == "__main__":
+    try:
+        print(read_training_log(sys.argv[1]).updates)
+    except ValueError as error:
+        sys.exit(str(error))

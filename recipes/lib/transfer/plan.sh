@@ -1,5 +1,5 @@
 # What transfer-study.sh will do: its options, its data and the rows of its queue. Source it after
-# common.sh, hyperparameters.sh, training.sh and devices.sh.
+# common.sh, hyperparameters.sh, training.sh, devices.sh and conversion.sh.
 
 # choose_preset: sets the hyperparameters and what the command line has left open.
 choose_preset() {
@@ -52,8 +52,7 @@ check_options() {
             "use a multiple"
     [ "$arm_updates" -ge "$smooth" ] ||
         fail "--arm-updates $arm_updates is less than --smooth $smooth; use more updates or a smaller window"
-    [[ ! $arch =~ ^(.*)_(gate|arccos|gate_arccos)$ ]] || fail "--arch '$arch' says how RFA works, which softmax" \
-        "does not; use --arch ${BASH_REMATCH[1]%_gate} with flags of RFA after --, such as --rfa-gate"
+    refuse_architecture_of_rfa "$arch"
     [[ $device =~ ^(cpu|gpu|tpu)$ ]] || fail "--device '$device' is not one of cpu, gpu, tpu"
     check_workers
     check_precision
@@ -95,35 +94,6 @@ check_machine() {
 # checksum [FILE…]: nothing for no file.
 checksum() {
     [ -z "${1-}" ] || cat -- "$@" | sha256sum | cut -d ' ' -f 1
-}
-
-# split_flags: sets rfa_flags, which belong to RFA alone, and common_flags.
-split_flags() {
-    local flag kind=common_flags
-    rfa_flags=() common_flags=()
-    for flag in "${flags[@]}"; do
-        case $flag in
-            --rfa-* | --no-rfa-*) kind=rfa_flags ;;
-            --*) kind=common_flags ;;
-        esac
-        if [ "$kind" = rfa_flags ]; then
-            rfa_flags+=("$flag")
-        else
-            common_flags+=("$flag")
-        fi
-    done
-}
-
-# can_fit: whether the feature map estimates a kernel whose temperature sigma can be.
-can_fit() {
-    local map=gaussian position
-    for ((position = 0; position < ${#rfa_flags[@]}; position++)); do
-        case ${rfa_flags[position]} in
-            --rfa-feature-map) map=${rfa_flags[position + 1]-} ;;
-            --rfa-feature-map=*) map=${rfa_flags[position]#*=} ;;
-        esac
-    done
-    [[ $map =~ ^(gaussian|positive|cosine)$ ]]
 }
 
 # plan_rows: sets sources and arms, whose rows are

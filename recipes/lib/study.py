@@ -1,4 +1,4 @@
-"""What the folders and the reports of recipes/ablation.sh and recipes/transfer-study.sh have in common."""
+"""What the folders and the reports of the studies in recipes/ have in common."""
 
 import json
 
@@ -6,9 +6,11 @@ COMPLETE, FAILED, NOT_FINISHED, NOT_RUN = "complete", "failed", "not finished", 
 MARKS = {"complete": COMPLETE, "failed": FAILED, "train.log": NOT_FINISHED}
 
 
-def read_text(path, remedy):
+def read_text(path, remedy, newline=None):
+    """The text of a file, its ends of lines as `open` takes them. Raises ValueError with the remedy."""
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8", newline=newline) as stream:
+            return stream.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ValueError(f"cannot read '{path}' ({reason}); {remedy}") from error

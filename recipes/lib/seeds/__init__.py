@@ -1,0 +1,1 @@
+"""What recipes/seeds.sh runs in Python."""

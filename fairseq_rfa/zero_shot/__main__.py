@@ -7,8 +7,8 @@
 The decoder's attention gets features, all parameters stay. With --imitate softmax the features estimate the
 exp(q·k / √d) of softmax itself (--rfa-unnormalized, σ = d^-1/4); with unit-length queries and keys are scaled to
 unit length, and σ of each head is the one that comes nearest to softmax on --fit-subset. Maps whose kernel has another
-form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1. With --distill-updates each
-of them is also measured after its σ, and what the map learns, have been trained towards the outputs of softmax's
+form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1. With --distill-updates
+each of them is also measured after its σ, and what the map learns, have been trained towards the outputs of softmax's
 attention.
 
 Each model reads the reference of some sentences, and its logits are compared with those of softmax. «limit» is

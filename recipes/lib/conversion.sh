@@ -31,7 +31,7 @@ rfa_value() {
 
 # can_fit: whether the feature map estimates a kernel whose temperature sigma can be.
 can_fit() {
-    [[ $(rfa_value --rfa-feature-map gaussian) =~ ^(gaussian|positive|cosine)$ ]]
+    [[ $(rfa_value --rfa-feature-map gaussian) =~ ^(gaussian|positive|oprf|cosine)$ ]]
 }
 
 # refuse_architecture_of_rfa ARCH: refuses names that softmax cannot have.

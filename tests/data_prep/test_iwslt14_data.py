@@ -17,6 +17,7 @@ from scripts import (
     PATIENCE,
     checksums,
     files_below,
+    locked,
     refused,
     run_script,
     start,
@@ -202,12 +203,14 @@ def test_the_other_direction_in_the_same_folder_is_refused(made, prepared):
     assert "source=de" in refused(IWSLT, *arguments)
 
 
-def run_until(moments, arguments, first):
-    """Start the script, and end it with all its processes as soon as one of these files exists."""
+def run_until(moments, out, arguments, first):
+    """Start the script, and end it with all its processes as soon as one of these files in `out` exists."""
     process = start(IWSLT, *arguments, first=first, start_new_session=True)
-    wait_until(lambda: any(moment.exists() for moment in moments), process)
+    wait_until(lambda: any((out / moment).exists() for moment in moments), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+    with locked(out):
+        pass
 
 
 def test_an_interrupted_run_is_continued(made, prepared, tmp_path):
@@ -218,7 +221,7 @@ def test_an_interrupted_run_is_continued(made, prepared, tmp_path):
     write_executable(commands / "fairseq-preprocess", f"#!/bin/bash\n'{real}' \"$@\" && sleep {PATIENCE}\n")
     # The first is there for a moment only, which a test on a busy machine may miss.
     for moment in ("raw.partial/train.de.partial raw", "tokenized/test.de", "bpe/code", "binarized.partial"):
-        run_until([out / name for name in moment.split()], options(made, out), commands)
+        run_until(moment.split(), out, options(made, out), commands)
         assert not (out / "binarized").exists()
     before = times(out)
     succeed(IWSLT, *options(made, out))

@@ -1,11 +1,9 @@
 """One run of a script of data-prep/ at a time works in a folder, and nothing outlives it."""
 
-import fcntl
 import os
 import re
 import shutil
 import signal
-from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +12,7 @@ from made_archives import iwslt_files, write_tar
 from scripts import (
     PATIENCE,
     files_below,
+    locked,
     programs_with,
     refused,
     run_script,
@@ -54,14 +53,6 @@ def test_a_file_in_the_place_of_the_folder_is_refused(given, tmp_path, script):
     below = refused(script, *given[script], "--out", file / "out")
     assert f"--out '{file}/out' cannot be made (Not a directory); use another --out" in below
     assert file.read_text() == "mine\n"
-
-
-@contextmanager
-def locked(folder):
-    descriptor = os.open(folder, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
-    os.close(descriptor)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,11 +1,13 @@
 """Run the project's scripts as a user would, and look at what they left behind."""
 
+import fcntl
 import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,15 @@ exec '{real}' "$@"
 """,
     )
     return folder
+
+
+@contextmanager
+def locked(folder):
+    """A folder in which no run is at work, once all processes of the last one have ended, nor can begin."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+    os.close(descriptor)
 
 
 def programs_with(text):

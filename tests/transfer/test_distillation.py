@@ -7,7 +7,7 @@ from torch import nn
 from fairseq_rfa.functional.random_matrices import LARGEST_SEED
 from fairseq_rfa.model.parameters import PLACES, RFA_PARAMETERS
 from fairseq_rfa.programs.checkpoint_file import read_checkpoint
-from fairseq_rfa.transfer.__main__ import convert
+from fairseq_rfa.transfer.conversion import convert
 from fairseq_rfa.transfer.distillation import Distillation, distill, relative_errors
 from fairseq_rfa.transfer.sentences import endless_batches, first_sentences, held_out_subset, read_task
 from tiny_data import build, train_here

@@ -8,7 +8,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_rfa.model.parameters import RFA_PARAMETERS
 from fairseq_rfa.programs.checkpoint_file import read_checkpoint, write_checkpoint
-from fairseq_rfa.transfer.__main__ import convert
+from fairseq_rfa.transfer.conversion import convert
 from transfer_data import made, stored, valid_batches
 
 OUR_SOFTMAX = tuple("--rfa-num-matrices 20 --causal-attention softmax --cross-attention softmax".split())
@@ -175,5 +175,5 @@ def test_report_names_what_happened_and_ends_with_the_signature(data, tmp_path):
         f"reset {len(report.reset)} parameters drawn anew:") :]
     assert lines[-1].startswith(
         "from:transformer 1+2 layers of 32 softmax/softmax|to:transformer_rfa 1+2 layers of 32 rfa/rfa gaussian "
-        "64/128 seed 4|imitate:unit-length|reset:all|seed:1|precision:float32|"
+        "8/16 seed 4|imitate:unit-length|reset:all|seed:1|precision:float32|"
     )

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from fairseq_rfa.functional.oprf_constants import Moments, best_constants
 from fairseq_rfa.programs.checkpoint_file import read_checkpoint
-from fairseq_rfa.transfer.__main__ import convert
+from fairseq_rfa.transfer.conversion import convert
 from fairseq_rfa.transfer.temperature import fit_sigma
 from tiny_data import build
 from transfer_data import SMALL, made, valid_batches

@@ -7,13 +7,14 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq_rfa.programs.checkpoint_file import read_checkpoint
 from fairseq_rfa.transfer import __main__ as transfer
 from fairseq_rfa.transfer.checkpoint import build, model_options, parameters
+from fairseq_rfa.transfer.conversion import convert
 from tiny_data import train_here
 from transfer_data import made, stored
 
 SOFTMAX = "--causal-attention softmax --cross-attention softmax".split()
 
 
-def convert(source, target, to, *flags):
+def converted_file(source, target, to, *flags):
     transfer.main(["--to", to, "--keep-training", *flags, str(source), str(target)])
     return target
 
@@ -33,8 +34,8 @@ def trained(data, tmp_path_factory):
 
 def test_a_training_that_was_converted_there_and_back_equals_one_that_was_not(data, trained, tmp_path):
     """Learning rate, batches, dropout and the optimizer go on as if nothing had been."""
-    there = convert(trained, tmp_path / "rfa.pt", "rfa", "--rfa-num-matrices", "20")
-    back = convert(there, tmp_path / "softmax.pt", "softmax")
+    there = converted_file(trained, tmp_path / "rfa.pt", "rfa", "--rfa-num-matrices", "20")
+    back = converted_file(there, tmp_path / "softmax.pt", "softmax")
     flags = ["--share-decoder-input-output-embed", "--max-epoch", "4", "--continue-once"]
     architecture = {"architecture": "transformer_rfa_tiny"}
     ends = [
@@ -48,7 +49,7 @@ def test_a_training_that_was_converted_there_and_back_equals_one_that_was_not(da
 
 
 def test_rfa_goes_on_with_the_optimizer_of_softmax(data, trained, tmp_path, capsys):
-    start = convert(trained, tmp_path / "rfa.pt", "rfa", "--rfa-num-matrices", "20", "--rfa-gate")
+    start = converted_file(trained, tmp_path / "rfa.pt", "rfa", "--rfa-num-matrices", "20", "--rfa-gate")
     before, after = read_checkpoint(trained), read_checkpoint(start)
     updates = before["optimizer_history"][-1]["num_updates"]
     assert f"training goes on after {updates} updates" in capsys.readouterr().out
@@ -78,7 +79,7 @@ def test_half_precision_keeps_one_long_parameter(trained, tmp_path):
     halved = {"state": {0: {"step": 8, **flat}}, "param_groups": [group], "loss_scale": 4.0}
     options = {"keep_training": True, "rfa_num_matrices": 20}
     results = [
-        transfer.convert({**checkpoint, "last_optimizer_state": state}, "rfa", **options)[0]
+        convert({**checkpoint, "last_optimizer_state": state}, "rfa", **options)[0]
         for state in (single, halved)
     ]
     wanted, found = (result["last_optimizer_state"] for result in results)
@@ -93,4 +94,4 @@ def test_half_precision_keeps_one_long_parameter(trained, tmp_path):
 def test_a_checkpoint_without_a_training_is_refused(data, tmp_path):
     checkpoint = read_checkpoint(made(data, tmp_path))
     with pytest.raises(ValueError, match="holds no state of its training"):
-        transfer.convert({**checkpoint, "last_optimizer_state": None}, "rfa", keep_training=True, rfa_num_matrices=20)
+        convert({**checkpoint, "last_optimizer_state": None}, "rfa", keep_training=True, rfa_num_matrices=20)

@@ -92,7 +92,7 @@ def _attention_options(checkpoint):
     return {
         option.name: getattr(options, option.name, option.default)
         for option in RFA_OPTIONS
-        if option.name != "rfa_monitor"
+        if option.name not in ("rfa_monitor", "decoding_precision")
     }
 
 

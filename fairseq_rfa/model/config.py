@@ -8,6 +8,7 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import TransformerConfig
 
+from ..attention.decoding_precision import PRECISIONS
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.linear_attention import DENOMINATOR_FLOOR
 from ..functional.random_matrices import LARGEST_SEED
@@ -93,6 +94,12 @@ class TransformerRFAConfig(TransformerConfig):
             "sigma and of the gate; without this flag done where --tensorboard-logdir is given and --tpu is not"
         },
     )
+    decoding_precision: ChoiceEnum(tuple(PRECISIONS)) = field(
+        default="float32",
+        metadata={
+            "help": "of the products of large dense layers while a model decodes on a CPU; training does not read it"
+        },
+    )
 
     def validate(self):
         """Refuse values and combinations that make no sense, in one line that names the remedy.
@@ -106,6 +113,7 @@ class TransformerRFAConfig(TransformerConfig):
             ("causal_attention", ATTENTIONS),
             ("cross_attention", ATTENTIONS),
             ("rfa_feature_map", tuple(FEATURE_MAPS)),
+            ("decoding_precision", tuple(PRECISIONS)),
         ):
             if getattr(self, name) not in allowed:
                 raise _refusal(self, name, f"one of {', '.join(allowed)}")

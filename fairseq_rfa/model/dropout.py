@@ -11,7 +11,9 @@ logger = logging.getLogger(__name__)
 FAIRSEQ_NAMES = {
     "TransformerRFAEncoder": "TransformerEncoder",
     "TransformerRFADecoder": "TransformerDecoder",
+    "TransformerRFAEncoderLayer": "TransformerEncoderLayerBase",
     "TransformerRFADecoderLayer": "TransformerDecoderLayerBase",
+    "ProjectedAttention": "MultiheadAttention",
     "CausalRFA": "MultiheadAttention",
     "CrossRFA": "MultiheadAttention",
 }

@@ -1,12 +1,34 @@
 """fairseq's Transformer encoder, which does not copy its output at every step of a beam search."""
 
 import torch
+from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
+from ..attention.projected import ProjectedAttention
 from .scripting import in_classes_of_fairseq
 
 
+class TransformerRFAEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer, all of whose dense layers can multiply in another precision."""
+
+    def build_self_attention(self, embed_dim, cfg):
+        return ProjectedAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+
+
 class TransformerRFAEncoder(TransformerEncoderBase):
+    def build_encoder_layer(self, cfg):
+        return wrapped(TransformerRFAEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
     def reorder_encoder_out(self, encoder_out, new_order):
         """Row i becomes the former row new_order[i]; nothing is copied where each row keeps its sentence.
 
@@ -25,3 +47,10 @@ class TransformerRFAEncoder(TransformerEncoderBase):
 
     def __prepare_scriptable__(self):
         return in_classes_of_fairseq(self)
+
+
+def wrapped(layer, cfg):
+    """A layer of encoder or decoder as the options on memory in training want it, which fairseq reads here."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)

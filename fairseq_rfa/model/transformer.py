@@ -4,10 +4,8 @@ import logging
 from argparse import Namespace
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import OmegaConf
 
 from ..attention import CrossRFA
@@ -19,7 +17,7 @@ from ..functional.random_matrices import MatrixPool
 from .config import TransformerRFAConfig, add_switches, settle_directions
 from .decoder_layer import TransformerRFADecoderLayer
 from .dropout import retained_names
-from .encoder import TransformerRFAEncoder
+from .encoder import TransformerRFAEncoder, wrapped
 from .layers_to_keep import names_before, settle_layers_to_keep
 from .monitoring import monitor_of
 from .parameters import RFA_PARAMETERS, exchange
@@ -39,11 +37,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
             cfg, no_encoder_attn, pools=self.pools, layer_index=self.num_built_layers
         )
         self.num_built_layers += 1
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(
-            layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap
-        )
+        return wrapped(layer, cfg)
 
     @staticmethod
     def _build_pools(cfg):
@@ -209,7 +203,7 @@ class TransformerRFAModel(TransformerModelBase):
         if options.get("retain_dropout_modules") is not None:
             options["retain_dropout_modules"] = retained_names(self, options["retain_dropout_modules"])
         super().make_generation_fast_(**options)
-        pack_layers(self)
+        pack_layers(self, self.cfg.decoding_precision)
 
     def set_beam_size(self, beam_size):
         """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""

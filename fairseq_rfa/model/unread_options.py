@@ -111,5 +111,6 @@ NEEDS = {
     "rfa_gate_denominator_floor": (_causal, _gate, _floor),
     "rfa_chunk_size": (_causal,),
     "rfa_monitor": (_features,),
+    "decoding_precision": (),
 }
 """What each option needs to be read."""

@@ -46,7 +46,7 @@ setup(
     extras_require={
         **EXTRAS,
         "all": sorted({*sum(EXTRAS.values(), [])}),
-        # To decode elsewhere with what transfer --to softmax writes; nothing here needs it.
-        "ctranslate2": ["ctranslate2>=4.5"],
+        # To decode with what transfer --to softmax writes, and for benchmark decode --baseline ctranslate2.
+        "ctranslate2": ["ctranslate2>=4.5,<5"],
     },
 )

@@ -9,12 +9,12 @@
 # --beam "N …"      each beam has a folder of its own (default "1 5")
 # --batch-size N    sentences at a time (default 16)
 # --arch NAME       default transformer_rfa
-# --baseline NAME   transformer, which is fairseq's own, or twin (default transformer)
+# --baseline NAME   transformer, which is fairseq's own, twin or ctranslate2 (default transformer)
 # --device NAME     cpu or cuda (default cpu)
 # --threads N       CPU threads (default 1)
 # --repeats N       measurements of each model (default 3)
 # -- FLAGS          any other options of python -m fairseq_rfa.benchmark decode, for example
-#                   -- --no-memory --flags rfa_feature_map=arccos
+#                   -- --decoding-precision int8 --flags rfa_feature_map=arccos
 #
 # Each folder gets decode.json, decode.png and table.txt. A second run repeats no beam that is
 # complete. By default this takes hours on one CPU core; fewer --lengths take less.

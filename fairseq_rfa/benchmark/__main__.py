@@ -3,13 +3,15 @@
     python -m fairseq_rfa.benchmark decode --threads 1
     python -m fairseq_rfa.benchmark decode --lengths 32 2048 --beam 5 --baseline twin --device cuda
     python -m fairseq_rfa.benchmark decode --arch transformer_rfa_tiny --flags rfa_feature_map=arccos
+    python -m fairseq_rfa.benchmark decode --baseline ctranslate2 --decoding-precision int8
     python -m fairseq_rfa.benchmark train --lengths 32 1024 --tokens 4096
     python -m fairseq_rfa.benchmark train --lengths 4096 8192 --source-length 32
 
 Two models with random weights, of the same sizes, take turns on the same random sentences; no data are needed.
 decode runs fairseq's own generator, which may not end a sentence before its length, after it has made sure that
-cached and uncached decoding agree. train does whole steps: forward, backward, update. Peak memory is that of a
-process of its own for each model and length.
+cached and uncached decoding agree. With --baseline ctranslate2 the other model is what CTranslate2 makes of the same
+weights with softmax, after its scores were compared with those of fairseq. train does whole steps: forward, backward,
+update. Peak memory is that of a process of its own for each model and length.
 
 Writes decode.json and decode.png, or train.json and train.png, and prints a table and a signature.
 """
@@ -28,6 +30,7 @@ from ..programs.program import (
     progress,
     write,
 )
+from .ctranslate import CTRANSLATE2, compute_type
 from .memory import COMMANDS, peak_memory
 from .models import DTYPES, MODELS
 from .options import NAME, parse_arguments
@@ -66,15 +69,18 @@ def measure_memory(options, advance):
     return found
 
 
-def checked_line(command, checked):
+def checked_line(command, checked, baseline):
     """What was made sure of before anything was timed."""
     if command == "train":
         losses = ", ".join(f"{name} {checked[name]:.2f}" for name in MODELS)
         return f"checked: each trained parameter has a finite gradient; loss of a token: {losses}"
     values = ", ".join(f"{name} {checked[name]:.1e}" for name in MODELS)
     lengths = " and ".join(map(str, checked["lengths"]))
+    what = "cached and uncached decoding"
+    if baseline == CTRANSLATE2:
+        what += f" (rfa), {CTRANSLATE2} and fairseq's softmax (baseline)"
     return (
-        f"checked: cached and uncached decoding at lengths {lengths} differ by at most {values} of the greatest "
+        f"checked: {what} at lengths {lengths} differ by at most {values} of the greatest "
         f"logit (tolerance {checked['tolerance']:g})"
     )
 
@@ -85,10 +91,12 @@ def study(options):
     Raises ValueError with what is wrong with the options or a model; nothing is timed where a check fails.
     """
     device = device_of(options)
+    if options.baseline == CTRANSLATE2:
+        compute_type(options, device)
     sign = signature(options, device)
     command = COMMANDS[options.command]
     models, task, checked = command.check(options, device)
-    line = checked_line(options.command, checked)
+    line = checked_line(options.command, checked, options.baseline)
     print(f"{NAME}: {line}", file=sys.stderr, flush=True)
     memory_runs = 0 if options.no_memory else len(options.lengths) * len(MODELS)
     with progress(NAME, memory_runs + command.num_runs(options), "runs") as advance:

@@ -6,6 +6,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from .clock import in_turn, ratio, speed
+from .ctranslate import CTRANSLATE2, ConvertedModel, converted
 from .models import (
     DTYPES,
     MODELS,
@@ -21,13 +22,18 @@ from .models import (
 RATIO = "tokens per second, RFA / baseline"
 # One shorter and one longer than a chunk of causal attention, and than what decoding keeps before it sums up.
 CHECKED_ROWS, CHECKED_LENGTHS = 2, (10, 100)
-TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1, "int8": 1e-1}
 PLACES = {"self_attn": "causal", "encoder_attn": "cross"}
 WITHOUT = "without_attention"
 
 
 def prepared_model(options, name, task, device):
-    """A model as fairseq-generate would use it. Raises ValueError for options that the model refuses."""
+    """A model as fairseq-generate would use it, or one of CTranslate2.
+
+    Raises ValueError for options that the model refuses.
+    """
+    if (name, options.baseline) == ("baseline", CTRANSLATE2):
+        return converted(options, task, device, *CHECKED_LENGTHS)
     positions = most_positions(options, *CHECKED_LENGTHS)
     model = build_model(options, name, positions, task, device).to(DTYPES[options.precision])
     model.prepare_for_inference_(Namespace(generation=Namespace(beam=options.beam, print_alignment=False)))
@@ -38,7 +44,15 @@ def prepare(options, name, length, device):
     """For a measurement of memory: a function that decodes once."""
     task = make_task(options.vocabulary)
     model = prepared_model(options, name, task, device)
+    if isinstance(model, ConvertedModel):
+        return converted_decoder_of(model, task, options, length)
     return decoder_of(model, task, options, length, device)[1]
+
+
+def converted_decoder_of(model, task, options, length):
+    """A function that decodes the sentences of `decoder_of` with CTranslate2."""
+    source = source_batch(task, options.batch_size, source_length(options, length), options.seed, "cpu")
+    return model.decoder(length, source["src_tokens"])
 
 
 def decoder_of(model, task, options, length, device):
@@ -73,14 +87,18 @@ def check_agreement(models, task, options, device):
 
     Raises ValueError where a model says something else step by step than at once.
     """
-    tolerance = TOLERANCES[options.precision]
+    tolerance = max(TOLERANCES[options.precision], TOLERANCES[options.decoding_precision])
     found = dict.fromkeys(models, 0.0)
     for name, model in models.items():
         for length in CHECKED_LENGTHS:
-            difference = disagreement(model, task, length, options.seed, device)
+            if isinstance(model, ConvertedModel):
+                difference, what = model.disagreement(CHECKED_ROWS, length), f"{CTRANSLATE2} and fairseq"
+            else:
+                difference = disagreement(model, task, length, options.seed, device)
+                what = "cached and uncached decoding"
             if not difference <= tolerance:
                 raise ValueError(
-                    f"{name}: cached and uncached decoding differ by {difference:.1e} of the greatest logit at "
+                    f"{name}: {what} differ by {difference:.1e} of the greatest logit at "
                     f"length {length}, more than {tolerance:g}; nothing is timed; use another --precision, or "
                     "mend the model"
                 )
@@ -127,9 +145,13 @@ def measure_length(models, task, options, length, device, advance):
     """All numbers of one length. Raises ValueError where a model does not decode as many words as asked for."""
     runs, states = {}, {}
     for name, model in models.items():
-        generator, runs[name] = decoder_of(model, task, options, length, device)
-        hypotheses, states[name] = decode_and_weigh(generator, runs[name], model)
-        decoded = {len(best[0]["tokens"]) - 1 for best in hypotheses}
+        if isinstance(model, ConvertedModel):
+            runs[name], states[name] = converted_decoder_of(model, task, options, length), None
+            decoded = set(map(len, runs[name]()))
+        else:
+            generator, runs[name] = decoder_of(model, task, options, length, device)
+            hypotheses, states[name] = decode_and_weigh(generator, runs[name], model)
+            decoded = {len(best[0]["tokens"]) - 1 for best in hypotheses}
         if decoded != {length}:
             raise ValueError(f"{name}: decoded {sorted(decoded)} words in place of {length}")
         advance(f"length {length}: {name} warmed up")
@@ -147,7 +169,8 @@ def measure_length(models, task, options, length, device, advance):
     tokens = options.batch_size * length
     entry = {"length": length, **{name: speed(times, tokens) for name, times in seconds.items()}}
     for name in MODELS:
-        share = ratio(seconds[WITHOUT], seconds[name])["median"]
+        # CTranslate2 tells nothing of its state, and its dense layers are others than those that are timed apart.
+        share = None if states[name] is None else ratio(seconds[WITHOUT], seconds[name])["median"]
         entry[name] |= {"not_attention_share": share, "state_bytes": states[name]}
     return {**entry, "ratio": ratio(seconds["baseline"], seconds["rfa"])}
 

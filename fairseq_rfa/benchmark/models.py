@@ -48,11 +48,14 @@ def model_options(options, name, positions):
     parser = _FlagParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     TransformerRFAModel.add_args(parser)
     args = parser.parse_args([_with_dashes(flag) for flag in options.flags])
+    if hasattr(args, "decoding_precision"):
+        raise ValueError("--flags decoding_precision is for one model; use --decoding-precision of benchmark decode")
     args.arch = options.arch
     if not hasattr(args, "share_all_embeddings"):
         args.share_all_embeddings = True
     args.max_source_positions = args.max_target_positions = positions
     ARCH_CONFIG_REGISTRY[options.arch](args)
+    args.decoding_precision = getattr(options, "decoding_precision", "float32")  # train has none
     if name == "baseline":
         _replace_attention(args, options.baseline)
     return args
@@ -66,7 +69,8 @@ def _with_dashes(flag):
 def _replace_attention(args, baseline):
     if baseline == "twin":
         for option in RFA_OPTIONS:
-            setattr(args, option.name, option.default)
+            if option.name != "decoding_precision":
+                setattr(args, option.name, option.default)
         args.causal_attention = args.cross_attention = "softmax"
         return
     for option in RFA_OPTIONS:

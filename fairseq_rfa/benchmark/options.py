@@ -3,8 +3,10 @@
 import argparse
 from pathlib import Path
 
+from ..attention.decoding_precision import PRECISIONS
 from ..functional.random_matrices import LARGEST_SEED
 from ..programs.program import Parser, add_machine_options, positive_number
+from .ctranslate import CTRANSLATE2
 from .models import BASELINES, DTYPES, architectures
 
 NAME = "benchmark"
@@ -32,14 +34,20 @@ def parse_arguments(arguments, description):
     count = positive_number(int)
 
     decode = commands.add_parser("decode", help="speed, state and memory of decoding by length", **settings)
-    _add_shared(decode, "decode", DECODED)
+    _add_shared(decode, "decode", DECODED, (*BASELINES, CTRANSLATE2))
     decode.add_argument(
         "--batch-size", type=count, default=16, metavar="N", help="sentences at a time (default: 16)"
+    )
+    decode.add_argument(
+        "--decoding-precision",
+        choices=tuple(PRECISIONS),
+        default="float32",
+        help="of the dense layers of RFA, twin and ctranslate2; fairseq's transformer has float32 (default: float32)",
     )
     decode.add_argument("--beam", type=count, default=1, metavar="N", help="default: 1, which is greedy")
 
     train = commands.add_parser("train", help="time and memory of a training step by length", **settings)
-    _add_shared(train, "train", TRAINED)
+    _add_shared(train, "train", TRAINED, BASELINES)
     train.add_argument(
         "--tokens",
         type=count,
@@ -53,12 +61,25 @@ def parse_arguments(arguments, description):
     least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1)
     if options.vocabulary < least:
         parser.error(f"--vocabulary {options.vocabulary}: use at least {least}")
+    _check_decoding_precision(parser, options)
     if options.seed > LARGEST_SEED:
         parser.error(f"--seed {options.seed}: use at most {LARGEST_SEED}")
     return options
 
 
-def _add_shared(parser, command, lengths):
+def _check_decoding_precision(parser, options):
+    """It is for float32 on a CPU; elsewhere a model would compute as without it, and a number would mislead."""
+    wanted = getattr(options, "decoding_precision", "float32")
+    if wanted == "float32":
+        return
+    if (options.precision, options.device) != ("float32", "cpu"):
+        parser.error(f"--decoding-precision {wanted} needs --precision float32 and --device cpu")
+    lack = PRECISIONS[wanted].lack()
+    if lack:
+        parser.error(f"--decoding-precision {wanted}: {lack}; use float32")
+
+
+def _add_shared(parser, command, lengths, baselines):
     count = positive_number(int)
     parser.add_argument(
         "--lengths",
@@ -80,10 +101,10 @@ def _add_shared(parser, command, lengths):
     )
     parser.add_argument(
         "--baseline",
-        choices=BASELINES,
-        default=BASELINES[0],
-        help="transformer: fairseq's own, of the same sizes; twin: --arch with softmax in both places "
-        "(default: transformer)",
+        choices=baselines,
+        default=baselines[0],
+        help="transformer: fairseq's own, of the same sizes; twin: --arch with softmax in both places; ctranslate2 "
+        "(decode only): the same weights with softmax, converted by CTranslate2 (default: transformer)",
     )
     parser.add_argument(
         "--flags",

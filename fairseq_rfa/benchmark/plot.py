@@ -28,7 +28,11 @@ MEGABYTE = 1e6
 def label_of(sign, name):
     if name == "rfa":
         return "RFA"
-    return {"transformer": "softmax (fairseq's transformer)", "twin": "softmax (twin)"}[sign["baseline"]]
+    return {
+        "transformer": "softmax (fairseq's transformer)",
+        "twin": "softmax (twin)",
+        "ctranslate2": "softmax (CTranslate2)",
+    }[sign["baseline"]]
 
 
 def short_label_of(sign, name):
@@ -117,6 +121,8 @@ def draw_state(axes, report):
         "cross": dict(linestyle="--", marker="o", markersize=4),
     }
     for name, colour in COLOURS.items():
+        if report["measurements"][0][name]["state_bytes"] is None:
+            continue
         for place, style in styles.items():
             label = f"{short_label_of(report['signature'], name)}, {place}"
             draw_sizes(axes, report, (name, "state_bytes", place), color=colour, label=label, **style)
@@ -175,8 +181,11 @@ def title(sign):
     runs = "1 run" if sign["repeats"] == 1 else f"median and range of {sign['repeats']} runs"
     threads = "1\u00a0thread" if sign["threads"] == 1 else f"{sign['threads']}\u00a0threads"
     gate = ", gate" if sign["gate"] == "yes" else ""
+    precision = sign["precision"]
+    if sign.get("decoding_precision", "float32") != "float32":
+        precision += f", dense layers {sign['decoding_precision']}"
     recipe = (
-        f"{sign['arch']}, {sign['map']}, D = {sign['directions']}{gate}, {sizes}, {sign['precision']}, "
+        f"{sign['arch']}, {sign['map']}, D = {sign['directions']}{gate}, {sizes}, {precision}, "
         f"{sign['device']}, {threads}; {runs}"
     )
     return "\n".join([f"{what}: RFA and {label_of(sign, 'baseline')}", *textwrap.wrap(recipe, TITLE_WIDTH)])

@@ -5,13 +5,17 @@ import platform
 import torch
 
 from ..programs.signature import commit, version
+from .ctranslate import CTRANSLATE2
 from .models import MODELS, model_options
+
+UNKNOWN = "–"
+"""Of what a library does not tell."""
 
 
 def signature(options, device):
     """All that the numbers depend on. Raises ValueError for flags that a model does not have."""
     args = model_options(options, "rfa", max(options.lengths))
-    sizes = {"decode": ("batch_size", "beam"), "train": ("tokens",)}[options.command]
+    sizes = {"decode": ("batch_size", "beam", "decoding_precision"), "train": ("tokens",)}[options.command]
     return {
         "command": options.command,
         "arch": options.arch,
@@ -33,6 +37,7 @@ def signature(options, device):
             "fairseq": version("fairseq"),
             "fairseq_rfa": version("fairseq_rfa"),
             "python": platform.python_version(),
+            **({CTRANSLATE2: version(CTRANSLATE2)} if options.baseline == CTRANSLATE2 else {}),
         },
         "commit": commit(),
     }
@@ -87,6 +92,14 @@ def _ratio(entry):
     return "{median:.2f} ({minimum:.2f}–{maximum:.2f})".format(**entry["ratio"])
 
 
+def _share(model):
+    return UNKNOWN if model["not_attention_share"] is None else f"{model['not_attention_share']:.0%}"
+
+
+def _state(model):
+    return UNKNOWN if model["state_bytes"] is None else amount(model["state_bytes"]["total"])
+
+
 def amount(size):
     """Bytes in the unit that leaves a number from 1 to 1000, with three digits."""
     units = ["B", "kB", "MB", "GB", "TB"]
@@ -100,8 +113,8 @@ COLUMNS = {
         "length": _length,
         "tokens/s": _pair(lambda model: f"{model['tokens_per_second']['median']:,.0f}"),
         "ratio": _ratio,
-        "not attention": _pair(lambda model: f"{model['not_attention_share']:.0%}"),
-        "state": _pair(lambda model: amount(model["state_bytes"]["total"])),
+        "not attention": _pair(_share),
+        "state": _pair(_state),
     },
     "train": {
         "length": _length,

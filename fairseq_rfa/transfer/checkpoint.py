@@ -1,8 +1,6 @@
 """Checkpoints that can be converted: understood through fairseq, and made anew."""
 
 from argparse import Namespace
-from collections import OrderedDict
-from enum import Enum
 
 import torch
 from fairseq.data import Dictionary
@@ -15,6 +13,7 @@ from ..model.config import RFA_OPTIONS
 from ..model.parameters import RFA_PARAMETERS
 from ..model.transformer import TransformerRFAModel
 from ..programs.checkpoint_file import some_of
+from ..programs.plain_options import plain, with_attributes
 
 PLAIN, OURS = "transformer", "transformer_rfa"
 MODELS = {PLAIN: TransformerModel, OURS: TransformerRFAModel}
@@ -126,8 +125,8 @@ def renewed(checkpoint, state, options):
     if options.arch == PLAIN:
         for option in RFA_OPTIONS:
             vars(options).pop(option.name, None)
-        options = _plain(options)
-        args = _with_attributes(options, _plain(cfg["task"]))
+        options = plain(options)
+        args = with_attributes(options, plain(cfg["task"]))
     cfg["model"] = options
     cfg["common"] = {**(cfg.get("common") or {}), "user_dir": None}
     last = checkpoint["optimizer_history"][-1]
@@ -135,7 +134,7 @@ def renewed(checkpoint, state, options):
     kept = {name: checkpoint[name] for name in ("criterion", "task_state") if name in checkpoint}
     return {
         "args": args,
-        "cfg": {name: value if name == "model" else _plain(value) for name, value in cfg.items()},
+        "cfg": {name: value if name == "model" else plain(value) for name, value in cfg.items()},
         "model": state,
         **kept,
         "optimizer_history": [{**history, "lr_scheduler_state": {}, "num_updates": 0}],
@@ -144,26 +143,3 @@ def renewed(checkpoint, state, options):
             "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
         },
     }
-
-
-def _with_attributes(model, task):
-    """All options as attributes of one object, as releases of fairseq before 0.12 stored them.
-
-    Programs for decoding such as CTranslate2 read options in this way. A Namespace, which fairseq used, would not load
-    without this package; torch itself loads a dictionary of this class with attributes.
-    """
-    options = {"task": task["_name"], **model}
-    options |= {name: value for name, value in task.items() if options.get(name) is None}
-    found = OrderedDict(options)
-    vars(found).update(options)
-    return found
-
-
-def _plain(value):
-    if isinstance(value, Namespace):
-        value = vars(value)
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return value.value if isinstance(value, Enum) else value

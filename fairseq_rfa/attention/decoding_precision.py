@@ -13,7 +13,7 @@ from torch import Tensor
 ENGINE = "fbgemm"
 """The one of torch's quantisation that takes the scale of the input as an argument."""
 SMALLEST = 1e-30
-"""Of the greatest entries by which rows are divided, so that rows of zeros stay."""
+"""Of the greatest entries by which rows of a weight are divided, so that rows of zeros stay."""
 EIGHT_BITS, SEVEN_BITS = 127, 63
 
 
@@ -100,7 +100,8 @@ def _packed_int8(weight: Tensor) -> Any:
 
 def _multiply_int8(x: Tensor, packed: Any, bias: Optional[Tensor]) -> Tensor:
     """Each row of x has a scale of its own, so that a sentence is translated alike whatever stands beside it."""
-    greatest = x.abs().amax(-1, keepdim=True).clamp_min_(SMALLEST)
+    greatest = x.abs().amax(-1, keepdim=True)
+    # Where it is 0, the integers are whatever NaN becomes, and count for nothing.
     product = _multiply_integers(x / greatest, packed, _greatest_integer())
     return product * greatest if bias is None else torch.addcmul(bias, product, greatest)
 

@@ -4,8 +4,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from .alignments import refuse_alignments
-from .config import RFA_OPTIONS, settle_directions
+from .config import RFA_OPTIONS
 from .devices import settle_devices
+from .directions import settle_directions
 from .monitoring import refuse_monitor_without_tensorboard
 from .transformer import TransformerRFAModel  # noqa: F401 registers the model that the names belong to
 

@@ -14,8 +14,9 @@ from ..attention.packed_linear import pack_layers, search
 from ..compat import rebuild_batches_each_epoch
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.random_matrices import MatrixPool
-from .config import TransformerRFAConfig, add_switches, settle_directions
+from .config import TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
+from .directions import settle_directions
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder, wrapped
 from .layers_to_keep import names_before, settle_layers_to_keep

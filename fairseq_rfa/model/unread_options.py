@@ -3,7 +3,8 @@
 import logging
 
 from ..functional.encoding import FEATURE_MAPS
-from .config import RFA_OPTIONS, default_directions
+from .config import RFA_OPTIONS
+from .directions import default_directions
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from ..model.config import settle_directions
+from ..model.directions import settle_directions
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
 from . import checkpoint as checkpoints
 from .checkpoint import OURS, PLAIN

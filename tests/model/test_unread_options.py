@@ -106,8 +106,8 @@ UNREAD = [
     ("--rfa-gate-bias 1", {"--rfa-gate-bias 1.0": "without --rfa-gate"}),
     ("--rfa-gate-denominator-floor 0.2", {"--rfa-gate-denominator-floor 0.2": "without --rfa-gate"}),
     ("--cross-attention softmax --rfa-cross-sigma-init 2", {"--rfa-cross-sigma-init 2.0": CROSS}),
-    ("--cross-attention softmax --rfa-cross-dim 16", {"--rfa-cross-dim 16": CROSS}),
-    ("--no-cross-attention --rfa-cross-dim 16", {"--rfa-cross-dim 16": "with --no-cross-attention"}),
+    ("--cross-attention softmax --rfa-cross-dim 12", {"--rfa-cross-dim 12": CROSS}),
+    ("--no-cross-attention --rfa-cross-dim 12", {"--rfa-cross-dim 12": "with --no-cross-attention"}),
     ("--causal-attention softmax --rfa-chunk-size 32", {"--rfa-chunk-size 32": CAUSAL}),
     (
         "--causal-attention softmax --rfa-sigma-init 2 --rfa-cross-sigma-init 3",

@@ -31,6 +31,8 @@ OPTIONS = {
     "causal_attention": "rfa",
     "cross_attention": "rfa",
     "rfa_feature_map": "gaussian",
+    "rfa_causal_dim": 64,
+    "rfa_cross_dim": 128,
     "rfa_gate": False,
     "rfa_num_matrices": 200,
     "rfa_seed": 1,
@@ -57,9 +59,8 @@ def test_model_has_the_sizes_of_its_name(data, parent, ending):
     for layer in model.decoder.layers:
         assert layer.encoder_attn.num_heads == heads
         assert layer.self_attn.sigma.shape == (heads, width // heads)
-        head_dim = width // heads
-        assert layer.self_attn.evaluation_matrices().shape == (heads, head_dim, head_dim)
-        assert layer.encoder_attn.evaluation_matrices().shape == (heads, 2 * head_dim, head_dim)
+        assert layer.self_attn.evaluation_matrices().shape == (heads, 64, width // heads)
+        assert layer.encoder_attn.evaluation_matrices().shape == (heads, 128, width // heads)
         assert (layer.self_attn.gate_proj is not None) == ("gate" in ending)
         feature_map = FEATURE_MAPS["arccos" if "arccos" in ending else "gaussian"]
         assert layer.self_attn.feature_map is layer.encoder_attn.feature_map is feature_map

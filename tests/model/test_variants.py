@@ -115,13 +115,14 @@ TRAINED = [
 
 @pytest.mark.parametrize("feature_map, more", [("gaussian", 2), ("arccos", 2), ("learned", 2), ("hedgehog", 1)])
 def test_directions_are_in_proportion_to_heads(data, feature_map, more):
-    """And given ones win, also through an override of a checkpoint's options."""
-    flags = ["--rfa-feature-map", feature_map, "--decoder-attention-heads", "2"]
-    model = build(data, *flags)
-    head_dim = model.cfg.decoder.embed_dim // 2
-    assert (model.cfg.rfa_causal_dim, model.cfg.rfa_cross_dim) == (head_dim, more * head_dim)
-    assert parse(data, *flags).rfa_causal_dim == parse(data, *flags).decoder_embed_dim // 2
-    model = build(data, *flags, "--rfa-causal-dim", "3", "--rfa-cross-dim", "5")
+    """Heads of 4; given numbers win."""
+    flags = ["--rfa-feature-map", feature_map, "--encoder-embed-dim", "32", "--decoder-embed-dim", "32"]
+    model = build(data, *flags, architecture="transformer_rfa")
+    assert (model.cfg.rfa_causal_dim, model.cfg.rfa_cross_dim) == (4, 4 * more)
+    args = parse(data, *flags, architecture="transformer_rfa")
+    assert (args.rfa_causal_dim, args.rfa_cross_dim) == (4, 4 * more)
+    flags += ["--rfa-causal-dim", "3", "--rfa-cross-dim", "5"]
+    model = build(data, *flags, architecture="transformer_rfa")
     layer = model.decoder.layers[0]
     assert [x.directions().w.size(1) for x in (layer.self_attn, layer.encoder_attn)] == [3, 5]
 

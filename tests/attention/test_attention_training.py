@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_rfa.attention import CausalRFA
-from helpers import call, largest_difference, make_causal, make_cross, random_tensor, trained
+from helpers import call, largest_difference, make_causal, make_cross, random_tensor, trained_parameters
 from variants import CAUSAL, CROSS, each, each_variant
 
 WITHOUT_DRAWS = [name for name in CAUSAL + CROSS if name.split()[1] in ("elu", "learned", "hedgehog")]
@@ -22,7 +22,7 @@ def test_zero_vectors(make, dtype):
     out = call(module, dtype=dtype)
     out.float().sum().backward()
     assert out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in trained(module).values())
+    assert all(parameter.grad.isfinite().all() for parameter in trained_parameters(module).values())
 
 
 @each_variant
@@ -30,7 +30,7 @@ def test_zero_vectors(make, dtype):
 def test_every_parameter_has_a_gradient(make, training):
     module = make().train(training)
     call(module).pow(2).sum().backward()
-    for parameter in trained(module).values():
+    for parameter in trained_parameters(module).values():
         assert parameter.grad.isfinite().all() and parameter.grad.any()
     if module.pool is not None:
         assert all(x.grad is None for x in module.pool.buffers())
@@ -140,7 +140,7 @@ def test_half_precision(make, dtype):
     out = module(query, source, source, need_weights=False)[0]
     out.float().pow(2).mean().backward()
     assert out.dtype == dtype and out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in trained(module).values())
+    assert all(parameter.grad.isfinite().all() for parameter in trained_parameters(module).values())
     assert all(x is None or x.dtype == torch.float32 for x in module.directions())
     if module.unnormalized:
         return  # features of long vectors see the rounding of the projections, as they must

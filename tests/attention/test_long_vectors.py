@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from definitions import attention, heads
-from helpers import largest_difference, make_causal, padding_mask, random_tensor, trained
+from helpers import largest_difference, make_causal, padding_mask, random_tensor, trained_parameters
 from variants import each, options_of
 
 EXPONENTIAL = ["positive", "oprf", "gaussian", "cosine"]
@@ -42,8 +42,8 @@ def test_finite_forward_and_backward(make):
     (out * random_tensor(*out.shape, dtype=torch.float32)).sum().backward()
     assert out.isfinite().all()
     assert query.grad.isfinite().all() and source.grad.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in trained(module).values())
-    assert all(parameter.grad.any() for parameter in trained(module).values())
+    assert all(parameter.grad.isfinite().all() for parameter in trained_parameters(module).values())
+    assert all(parameter.grad.any() for parameter in trained_parameters(module).values())
 
 
 @each([name for name in CAUSAL + CROSS if "positive" in name])

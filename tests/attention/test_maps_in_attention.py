@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from definitions import attention
-from helpers import call, largest_difference, make_causal, padding_mask, random_tensor, trained
+from helpers import call, largest_difference, make_causal, padding_mask, random_tensor, trained_parameters
 from variants import (
     CAUSAL,
     CROSS,
@@ -50,7 +50,7 @@ def test_module_is_its_definition(make, kind):
 def _gradients(module, out):
     module.zero_grad()
     (out * random_tensor(*out.shape, seed=3)).sum().backward()
-    return {name: parameter.grad.clone() for name, parameter in trained(module).items()}
+    return {name: parameter.grad.clone() for name, parameter in trained_parameters(module).items()}
 
 
 @each_variant

@@ -7,6 +7,7 @@ from fairseq import checkpoint_utils
 
 import number_phrases
 from fairseq_rfa.functional.encoding import FEATURE_MAPS
+from helpers import trained_parameters
 from scripts import succeed
 from tiny_data import EVERY_SENTENCE, PLUGIN, SMALL, build, generate_here, make_batch, results
 from worker import watched_training
@@ -99,5 +100,5 @@ def test_a_long_sentence_stays_finite(data, task, feature_map, dtype):
     assert out.shape[1] == 4096 and out.dtype == dtype
     assert out.isfinite().all()
     out.float().pow(2).mean().backward()
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained_parameters(model).items():
         assert parameter.grad.isfinite().all(), name

@@ -9,7 +9,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble
 from tiny_data import build, generate_here, make_batch, results, train_here
 
 THREE = "--encoder-layers 3 --decoder-layers 3 --rfa-gate".split()
-WITHOUT_MATRICES = ["learned", "elu"]
+WITHOUT_MATRICES = ["learned", "elu", "hedgehog"]
 
 
 def trained(data, folder, *flags):
@@ -58,7 +58,8 @@ def test_another_attention_in_the_kept_layers_starts_as_in_a_model_of_that_many(
     softmax = ["--causal-attention", "softmax", "--cross-attention", "softmax"]
     path = trained(data, tmp_path, *softmax)
     overrides = dict(causal_attention="rfa", cross_attention="rfa", rfa_gate=False, rfa_feature_map=feature_map)
-    expected = build(data, *THREE, "--no-rfa-gate", "--rfa-feature-map", feature_map, "--decoder-layers", "2")
+    sizes = ["--decoder-layers", "2", "--rfa-causal-dim", "64", "--rfa-cross-dim", "128"]  # as the checkpoint has them
+    expected = build(data, *THREE, "--no-rfa-gate", "--rfa-feature-map", feature_map, *sizes)
     expected.load_state_dict(without_a_layer(load_checkpoint_to_cpu(path)["model"], "decoder"))
     model = load(path, data, decoder_layers_to_keep="0,2", **overrides)
     assert torch.equal(output(model, task), output(expected, task))
@@ -80,12 +81,13 @@ def test_training_goes_on_with_the_kept_layers(data, tmp_path, flag, layers):
     assert len(results(generate_here(data, later))) == 8
 
 
-@pytest.mark.parametrize("feature_map", ["gaussian", "arccos", "positive", "cosine"])
+@pytest.mark.parametrize("feature_map", ["gaussian", "arccos", "positive", "oprf", "cosine"])
 @pytest.mark.parametrize("place", ["", "--causal-attention softmax", "--cross-attention softmax"])
 def test_layers_that_would_read_through_other_matrices_are_refused(data, feature_map, place):
     with pytest.raises(ValueError) as refusal:
         build(data, "--rfa-feature-map", feature_map, "--decoder-layers-to-keep", "0,2", *place.split())
-    assert re.search(rf"is '0,2'; with --rfa-feature-map {feature_map} .* maps elu, learned$", str(refusal.value))
+    line = rf"is '0,2'; with --rfa-feature-map {feature_map} .* maps elu, learned, hedgehog$"
+    assert re.search(line, str(refusal.value))
 
 
 def test_first_layers_keep_their_matrices(data, task, tmp_path):

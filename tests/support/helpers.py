@@ -195,7 +195,7 @@ def make_cross(seed=6, pool=None, feature_map="gaussian", **options):
     return _with_random_parameters(module, seed)
 
 
-def trained(module):
+def trained_parameters(module):
     """Parameters by name, without those that are constants."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 

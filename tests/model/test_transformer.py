@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from helpers import trained_parameters
 from tiny_data import build, make_batch
 from variants import FLAGS
 
@@ -51,7 +52,7 @@ def loss_and_gradients(model, batch):
     torch.manual_seed(3)
     loss = model(**batch)[0].log_softmax(-1)[..., 4].sum()
     loss.backward()
-    return loss, {name: weight.grad for name, weight in model.named_parameters()}
+    return loss, {name: weight.grad for name, weight in trained_parameters(model).items()}
 
 
 def test_step_by_step_equals_teacher_forcing(model, task):

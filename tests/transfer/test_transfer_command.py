@@ -186,7 +186,7 @@ def test_other_models_are_refused_by_name(trained, tmp_path, capsys):
         ("--to rfa --imitate unit-length --rfa-unnormalized", "--rfa-unnormalized contradicts --imitate unit-length"),
         ("--to rfa --imitate softmax --no-rfa-unnormalized", "--no-rfa-unnormalized contradicts --imitate softmax"),
         ("--to rfa --imitate softmax --rfa-sigma-init 2", "--rfa-sigma-init 2 contradicts --imitate softmax"),
-        ("--to rfa --imitate softmax --rfa-feature-map arccos", "use gaussian, positive, cosine"),
+        ("--to rfa --imitate softmax --rfa-feature-map arccos", "use gaussian, positive, oprf, cosine"),
         ("--to rfa --imitate softmax --fit-data DATA", "there is nothing to fit"),
         ("--to rfa --fit-data DATA --rfa-sigma-init 2", "both say what sigma is"),
         ("--to rfa --fit-data DATA --rfa-feature-map elu", "no temperature of the map elu"),

@@ -56,7 +56,7 @@ class FeatureMap:
     """Where the parameters are constants that no training changes: what they are for given queries and keys, by their
     names in `Directions`."""
     square = False
-    """Whether cross attention too has d directions unless told otherwise, and not 2d."""
+    """Whether there are d directions unless told otherwise."""
     unit_length = True
     """Whether queries and keys are scaled to unit length unless told not to."""
     phases = False

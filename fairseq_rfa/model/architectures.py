@@ -3,7 +3,6 @@
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from ..functional.encoding import FEATURE_MAPS
 from .alignments import refuse_alignments
 from .config import RFA_OPTIONS
 from .devices import settle_devices
@@ -46,9 +45,6 @@ def transformer_rfa_tiny(args):
                 f"{side}_attention_heads": 4,
             },
         )
-    # As many as heads of 64 have: whether half of it does for these heads has not been measured over a whole training.
-    if not FEATURE_MAPS[getattr(args, "rfa_feature_map", "gaussian")].square:
-        set_defaults(args, rfa_causal_dim=64, rfa_cross_dim=128)
     transformer_rfa(args)
 
 

@@ -30,13 +30,15 @@ class TransformerRFAConfig(TransformerConfig):
     )
     rfa_causal_dim: Optional[int] = field(
         default=None,
-        metadata={"help": "number of directions of a head in causal attention (default: the width of a head)"},
+        metadata={
+            "help": "number of directions of a head in causal attention (default: 64, with hedgehog the width of a head)"
+        },
     )
     rfa_cross_dim: Optional[int] = field(
         default=None,
         metadata={
-            "help": "number of directions of a head in cross attention (default: twice the width of a head, with "
-            "hedgehog once)"
+            "help": "number of directions of a head in cross attention (default: 128, with hedgehog the width of "
+            "a head)"
         },
     )
     rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})

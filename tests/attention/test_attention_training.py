@@ -67,7 +67,8 @@ def test_maps_without_random_directions_draw_nothing(make):
 @each(["causal cosine", "cross cosine"])
 def test_phases_are_drawn_with_their_matrices(make):
     module = make().train()
-    for w, b in zip(*module.directions()):
+    directions = module.directions()
+    for w, b in zip(directions.w, directions.b):
         row = int((module.pool.matrices == w).flatten(1).all(1).int().argmax())
         assert torch.equal(w, module.pool.matrices[row].double())
         assert torch.equal(b, module.pool.phases[row].double())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu, load_model_ensemble
 
-from tiny_data import build, generate_here, make_batch, parse, results, train_here
+from tiny_data import SMALL, build, generate_here, make_batch, parse, results, train_here
 from variants import FLAGS
 
 SOURCES = ["a b c d e f g h a", "b", "c a d", "e e f h a", "h", "d d d d d d"]
@@ -113,17 +113,17 @@ TRAINED = [
 ]
 
 
-@pytest.mark.parametrize("feature_map, more", [("gaussian", 2), ("arccos", 2), ("learned", 2), ("hedgehog", 1)])
-def test_directions_are_in_proportion_to_heads(data, feature_map, more):
+@pytest.mark.parametrize(
+    "feature_map, numbers", [("gaussian", (64, 128)), ("learned", (64, 128)), ("hedgehog", (4, 4))]
+)
+@pytest.mark.parametrize("architecture", ["transformer_rfa", "transformer_rfa_tiny"])
+def test_numbers_of_directions_by_default(data, architecture, feature_map, numbers):
     """Heads of 4; given numbers win."""
-    flags = ["--rfa-feature-map", feature_map, "--encoder-embed-dim", "32", "--decoder-embed-dim", "32"]
-    model = build(data, *flags, architecture="transformer_rfa")
-    assert (model.cfg.rfa_causal_dim, model.cfg.rfa_cross_dim) == (4, 4 * more)
-    args = parse(data, *flags, architecture="transformer_rfa")
-    assert (args.rfa_causal_dim, args.rfa_cross_dim) == (4, 4 * more)
+    flags = ["--rfa-feature-map", feature_map, "--decoder-attention-heads", "8"]
+    model, args = build(data, *flags, architecture=architecture), parse(data, *SMALL, *flags, architecture=architecture)
+    assert (model.cfg.rfa_causal_dim, model.cfg.rfa_cross_dim) == (args.rfa_causal_dim, args.rfa_cross_dim) == numbers
     flags += ["--rfa-causal-dim", "3", "--rfa-cross-dim", "5"]
-    model = build(data, *flags, architecture="transformer_rfa")
-    layer = model.decoder.layers[0]
+    layer = build(data, *flags, architecture=architecture).decoder.layers[0]
     assert [x.directions().w.size(1) for x in (layer.self_attn, layer.encoder_attn)] == [3, 5]
 
 

@@ -175,5 +175,5 @@ def test_report_names_what_happened_and_ends_with_the_signature(data, tmp_path):
         f"reset {len(report.reset)} parameters drawn anew:") :]
     assert lines[-1].startswith(
         "from:transformer 1+2 layers of 32 softmax/softmax|to:transformer_rfa 1+2 layers of 32 rfa/rfa gaussian "
-        "8/16 seed 4|imitate:unit-length|reset:all|seed:1|precision:float32|"
+        "64/128 seed 4|imitate:unit-length|reset:all|seed:1|precision:float32|"
     )

@@ -31,14 +31,14 @@ class TransformerRFAConfig(TransformerConfig):
     rfa_causal_dim: Optional[int] = field(
         default=None,
         metadata={
-            "help": "number of directions of a head in causal attention (default: 64, with hedgehog the width of a head)"
+            "help": "number of directions of a head in causal attention (default: 64, with hedgehog a head's width)"
         },
     )
     rfa_cross_dim: Optional[int] = field(
         default=None,
         metadata={
-            "help": "number of directions of a head in cross attention (default: 128, with hedgehog the width of "
-            "a head)"
+            "help": "number of directions of a head in cross attention (default: 128, with hedgehog a head's "
+            "width)"
         },
     )
     rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})

@@ -85,6 +85,11 @@ class FeatureMap:
         """
         return {}
 
+    def scale(self, x: Tensor, sigma: Tensor, unnormalized: bool = False) -> Tensor:
+        """y = σ∘x, x of unit length where the map and the options say so."""
+        scale = unit_length_scaled if self.unit_length and not unnormalized else scaled
+        return scale(x, sigma.to(x.dtype))
+
     @full_precision
     def encode(
         self,
@@ -101,8 +106,7 @@ class FeatureMap:
             role: "query", "key", or "both" where the directions have no ψ.
             with_point: the points of the exact kernel as well, of a query or a key.
         """
-        scale = unit_length_scaled if self.unit_length and not unnormalized else scaled
-        y = scale(x, sigma.to(x.dtype))
+        y = self.scale(x, sigma, unnormalized)
         if directions.psi is not None:
             psi = directions.psi.unsqueeze(1)
             y = y * psi if role == "query" else y / psi

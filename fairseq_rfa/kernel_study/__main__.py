@@ -5,7 +5,7 @@
     python -m fairseq_rfa.kernel_study --checkpoint RUN/checkpoint_best.pt --data BINARIZED --out runs/kernels
 
 Each map that estimates a kernel (gaussian, cosine, arccos, positive, oprf) is compared with that kernel, on drawn
-queries and keys and, with --checkpoint, on those of a trained model. The maps elu and learned are kernels of
+queries and keys and, with --checkpoint, on those of a trained model. The maps elu, learned and hedgehog are kernels of
 their own: there is nothing that they would estimate, so they are not in the study.
 
 Writes kernel_study.json and kernel_study.png and prints a table and the verdict on a claim.

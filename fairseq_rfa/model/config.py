@@ -37,8 +37,7 @@ class TransformerRFAConfig(TransformerConfig):
     rfa_cross_dim: Optional[int] = field(
         default=None,
         metadata={
-            "help": "number of directions of a head in cross attention (default: 128, with hedgehog a head's "
-            "width)"
+            "help": "number of directions of a head in cross attention (default: 128, with hedgehog a head's width)"
         },
     )
     rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})

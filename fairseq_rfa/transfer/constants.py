@@ -4,7 +4,6 @@ import torch
 
 from ..attention.base import RandomFeatureAttention
 from ..functional.oprf_constants import Observed
-from ..functional.unit_length import scaled, unit_length_scaled
 from ..model.parameters import PLACES
 from .watch import softmax_attentions, watch
 
@@ -30,9 +29,9 @@ def measure_moments(model, student, batches):
 
     def see(place, layer, q, k, hidden, counts):
         attention = with_constants(student, place)[layer]
-        scale = scaled if attention.unnormalized else unit_length_scaled
         sigma = attention.sigma.detach().to(q)
-        seen[place][layer].add(scale(q, sigma), scale(k, sigma), ~hidden & counts.unsqueeze(-1))
+        q, k = (attention.feature_map.scale(x, sigma, attention.unnormalized) for x in (q, k))
+        seen[place][layer].add(q, k, ~hidden & counts.unsqueeze(-1))
 
     watch(model, attentions, batches, see)
     return {place: [observed.moments() for observed in layers] for place, layers in seen.items()}

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import image
 
 from ablation import report as ablation_report
-from scripts import run_helper, succeed
+from scripts import run_helper, spoil, succeed
 from training_log import read_training_log
 
 BLEU = "BLEU|nrefs:1|case:mixed"
@@ -152,10 +152,7 @@ def test_runs_of_different_commits_are_not_passed_off_as_one(out):
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(out, file, text, message):
-    if text is None:
-        (out / file).unlink()
-    else:
-        (out / file).write_text(text, encoding="utf-8")
+    spoil(out / file, text)
     with pytest.raises(ValueError, match=f"^{message}[^\n]*$"):
         ablation_report.report(out)
 

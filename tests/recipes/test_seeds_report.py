@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import run_helper
+from scripts import run_helper, spoil
 from seeds import report as seeds_report
 from seeds.significance import paired_bootstrap
 
@@ -165,9 +165,6 @@ def test_the_test_is_that_of_sacrebleus_command(out):
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(out, file, text, message):
-    if text is None:
-        (out / file).unlink()
-    else:
-        (out / file).write_text(text, encoding="utf-8")
+    spoil(out / file, text)
     with pytest.raises(ValueError, match=f"^{message}[^\n]*$"):
         seeds_report.report(out)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from scripts import run_helper
+from scripts import run_helper, spoil
 from transfer import report as transfer_report
 from transfer.curves import Loss, read_curves, read_validation, smooth
 
@@ -203,10 +203,7 @@ def test_the_last_time_counts_where_a_training_went_back(tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(out, file, text, message):
-    if text is None:
-        (out / file).unlink()
-    else:
-        (out / file).write_text(text, encoding="utf-8")
+    spoil(out / file, text)
     with pytest.raises(ValueError, match=f"^{message}[^\n]*$"):
         transfer_report.report(out, 20)
 

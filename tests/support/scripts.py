@@ -128,6 +128,14 @@ def programs_with(text):
     return found
 
 
+def spoil(file, text):
+    """Write another text into a file, or remove it if there is none."""
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text, encoding="utf-8")
+
+
 def files_below(folder):
     return {str(f.relative_to(folder)): f for f in Path(folder).rglob("*") if f.is_file()}
 

@@ -22,6 +22,14 @@ training_data() {
     cat -- "$1/$pieces" "$1"/dict.*.txt "$1"/train.*.bin | sha256sum | cut -d ' ' -f 1
 }
 
+# keep_memory: a training on a CPU asks for the same large blocks in each update. glibc returns each to the system when it
+# is free, and then all its pages have to be made anew, which can take a quarter of the time. The variables of glibc's
+# malloc keep them; other systems do not read these. Who has set one of them is left alone.
+keep_memory() {
+    export MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_-4294967296}" # bytes: more than any block has
+    export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_-68719476736}"
+}
+
 # run_training DATA OUT SETTINGS COMMAND…: runs COMMAND, unless OUT was trained to `stop`
 # already. A folder with other SETTINGS is refused.
 run_training() {
@@ -39,6 +47,7 @@ run_training() {
     done
     "${recipes_helper[@]}" mend_checkpoint "$out" ||
         fail "cannot mend $out/checkpoint_last.pt; remove it to start again"
+    keep_memory
     "$@" 2>&1 | tee -a -- "$out/train.log" || fail "fairseq-train stopped; see $out/train.log"
     need_file "$out/checkpoint_best.pt" "the training wrote no checkpoint; see $out/train.log"
     write_file "$out/trained" printf '%s\n' "$stop"

@@ -81,6 +81,24 @@ def test_from_pretrained_splits_raw_text_as_in_training(data, trained):
     assert isinstance(model.translate(raw[0]), str)
 
 
+@pytest.mark.parametrize(
+    "own, kept", [({}, "4294967296 68719476736"), ({"MALLOC_TRIM_THRESHOLD_": "1000"}, "4294967296 1000")]
+)
+def test_a_training_keeps_its_memory(data, tmp_path, monkeypatch, own, kept):
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "bin").mkdir()
+    write_executable(
+        tmp_path / "bin/fairseq-train",
+        "#!/usr/bin/env bash\n"
+        'echo "kept $MALLOC_MMAP_THRESHOLD_ $MALLOC_TRIM_THRESHOLD_"\n'
+        f'touch "{tmp_path}/run/checkpoint_best.pt"\n',
+    )
+    options = ["--data", data / "binarized", "--out", tmp_path / "run"]
+    printed = succeed("recipes/train.sh", *options, first=tmp_path / "bin").stdout
+    assert f"kept {kept}\n" in printed
+
+
 @pytest.mark.parametrize("subset", ["test", "test1"])
 def test_the_score_is_sacrebleus_on_raw_text(data, trained, subset):
     import sacrebleu

@@ -25,6 +25,9 @@
 #                   training)
 # --fit-sigma       fit RFA's sigma to the softmax model on the validation data (default: sigma
 #                   starts as in any training)
+# --distill-updates K
+#                   before the part with RFA, softmax teaches its features in so many updates, all else
+#                   frozen (default: none)
 # --max-tokens N    most tokens of a worker in a step (default 4096); what the memory can hold
 # --update-tokens N tokens of an update (default 4,096), whatever the number of workers: steps
 #                   are made smaller, or gradients summed over several; a number of workers that

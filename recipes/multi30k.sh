@@ -22,6 +22,9 @@
 #                 training)
 # --fit-sigma     fit RFA's sigma to the softmax model on the validation data (default: sigma
 #                 starts as in any training)
+# --distill-updates K
+#                 before the part with RFA, softmax teaches its features in so many updates, all else
+#                 frozen (default: none)
 # --beam N        default 5
 # -- FLAGS        any flags of fairseq-train; they win over those of recipes/hyperparameters.sh
 #
@@ -42,7 +45,8 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
-        --arch | --max-epoch | --max-update | --softmax-epochs | --restart-lr | --restart-warmup)
+        --arch | --max-epoch | --max-update | --softmax-epochs | --restart-lr | --restart-warmup | \
+            --distill-updates)
             need_value "$@"
             training+=("$1" "$2")
             shift 2

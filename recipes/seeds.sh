@@ -10,8 +10,8 @@
 # --seeds "N …"   default "1 2 3"
 # --arms FILE     what is compared, in lines NAME SOFTMAX_EPOCHS FLAGS… (default: see --list): the
 #                 first arm is the one that the others are compared with; epochs of softmax before
-#                 RFA, or 0; flags of fairseq-train, and --arch, --restart-lr, --restart-warmup and
-#                 --fit-sigma of recipes/train.sh
+#                 RFA, or 0; flags of fairseq-train, and --arch, --restart-lr, --restart-warmup,
+#                 --fit-sigma and --distill-updates of recipes/train.sh
 # --max-epoch N   epochs of each training, those of softmax included (default 20)
 # --jobs N        runs at a time (default 1); each has one thread unless OMP_NUM_THREADS is set
 # --beam N        default 5
@@ -81,7 +81,7 @@ check_arms() {
             fail "arm '$name': '$epochs' epochs of softmax; use a number from 0 to less than --max-epoch $max_epoch"
         read -ra words <<<"$words"
         refuse_flags --save-dir --user-dir --max-epoch --max-update --seed --softmax-epochs -- "${words[@]}"
-        [[ ! ${words[*]} =~ (^|\ )(--arch|--restart-lr|--restart-warmup)$ ]] ||
+        [[ ! ${words[*]} =~ (^|\ )(--arch|--restart-lr|--restart-warmup|--distill-updates)$ ]] ||
             fail "arm '$name': option ${BASH_REMATCH[2]} needs a value"
     done
     rows=()
@@ -100,7 +100,7 @@ train_and_score() {
     shift 4
     while [ $# -gt 0 ]; do
         case $1 in
-            --arch | --restart-lr | --restart-warmup)
+            --arch | --restart-lr | --restart-warmup | --distill-updates)
                 options+=("$1" "$2")
                 shift
                 ;;

@@ -19,6 +19,9 @@
 #                 training)
 # --fit-sigma     fit RFA's sigma to the softmax model on the validation data (default: sigma
 #                 starts as in any training)
+# --distill-updates K
+#                 before the part with RFA, softmax teaches its features in so many updates, all else
+#                 frozen (default: none)
 # -- FLAGS        any flags of fairseq-train; they win over recipes/hyperparameters.sh
 #
 # A second run continues an interrupted training, and does nothing after a finished one. With
@@ -38,7 +41,8 @@ multi30k
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
-        --data | --out | --arch | --max-epoch | --max-update | --softmax-epochs | --restart-lr | --restart-warmup)
+        --data | --out | --arch | --max-epoch | --max-update | --softmax-epochs | --restart-lr | \
+            --restart-warmup | --distill-updates)
             need_value "$@"
             set_option "$1" "$2"
             shift 2

@@ -49,8 +49,7 @@ def convert(
     """
     source = checkpoints.model_options(checkpoint)
     if to == "rfa":
-        stored = vars(source) if source.arch == OURS else {}
-        options, imitate = attention_options(stored, given, imitate, batches is not None)
+        options, imitate = attention_options(_stored_options(source), given, imitate, batches is not None)
     else:
         _refuse_options(given, imitate, batches, distillation)
         options = {f"{place}_attention": "softmax" for place in PLACES}
@@ -101,6 +100,15 @@ def convert(
     if keep_training:
         report.training = keep_state(converted, checkpoint, old, new, {*report.added, *report.reset})
     return converted, report
+
+
+def _stored_options(source):
+    """By name, what the model says of its random features; where it has softmax, its number of directions is only the
+    default of a map that it never used, and another map may have another."""
+    if source.arch != OURS:
+        return {}
+    unused = [f"rfa_{place}_dim" for place in PLACES if getattr(source, f"{place}_attention") == "softmax"]
+    return {name: value for name, value in vars(source).items() if name not in unused}
 
 
 def _refuse_options(given, imitate, batches, distillation):

@@ -60,13 +60,9 @@ def distill(teacher, student, places, batches, updates, lr, name):
         raise ValueError(
             "there is nothing to distil: no attention has a parameter of its own to train; drop --rfa-fixed-sigma"
         )
-    for pair in found:
-        pair.student.requires_grad_(False)
-    for parameter in parameters:
-        parameter.requires_grad_(True)
     optimizer = torch.optim.Adam(parameters, lr=lr)
     schedule = CosineAnnealingLR(optimizer, updates)
-    with progress(name, updates, "updates") as advance:
+    with _only(parameters, [pair.student for pair in found]), progress(name, updates, "updates") as advance:
         for number, batch in enumerate(islice(batches, updates), start=1):
             optimizer.zero_grad()
             error = sum(_learn(*outputs) for outputs in _outputs(found, teacher, student, batch)) / len(found)
@@ -77,6 +73,21 @@ def distill(teacher, student, places, batches, updates, lr, name):
             optimizer.step()
             schedule.step()
             advance(f"relative error {error:.3f}")
+
+
+@contextmanager
+def _only(parameters, modules):
+    """Of the modules only these parameters have gradients, and afterwards those that had them before."""
+    before = {parameter: parameter.requires_grad for module in modules for parameter in module.parameters()}
+    try:
+        for parameter in before:
+            parameter.requires_grad_(False)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        yield
+    finally:
+        for parameter, had_gradient in before.items():
+            parameter.requires_grad_(had_gradient)
 
 
 @torch.no_grad()

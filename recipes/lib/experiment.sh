@@ -15,7 +15,7 @@ read_options() {
             --help) usage; exit 0 ;;
             --data | --out | --arch | --device | --workers | --precision | --tensorboard | \
                 --max-tokens | --update-tokens | --max-epoch | --max-update | \
-                --softmax-epochs | --restart-lr | --restart-warmup)
+                --softmax-epochs | --restart-lr | --restart-warmup | --distill-updates)
                 need_value "$@"
                 set_option "$1" "$2"
                 shift 2

@@ -1,7 +1,7 @@
 # Softmax first: a training whose first epochs have softmax in the decoder and whose other epochs have RFA, in one
 # budget of epochs and updates. Source it after training.sh and conversion.sh.
 
-softmax_epochs='' restart_lr='' restart_warmup='' fit_sigma=''
+softmax_epochs='' restart_lr='' restart_warmup='' fit_sigma='' distill_updates=''
 
 # check_softmax_first DATA: refuses what would fail after the epochs of softmax; sets binarized, rfa_flags and
 # common_flags. Uses out, arch, flags and max_epoch.
@@ -9,7 +9,7 @@ check_softmax_first() {
     local option reason conversion
     binarized=$1
     if [ -z "$softmax_epochs" ]; then
-        for option in restart_lr restart_warmup fit_sigma; do
+        for option in restart_lr restart_warmup fit_sigma distill_updates; do
             [ -z "${!option}" ] || fail "--${option//_/-} says how RFA follows softmax; use it with --softmax-epochs"
         done
         return
@@ -19,6 +19,7 @@ check_softmax_first() {
         fail "--softmax-epochs $softmax_epochs leaves none of the $max_epoch epochs to RFA; use fewer, or a greater" \
             "--max-epoch"
     [[ $restart_lr =~ ^([0-9]*[.]?[0-9]+(e-?[0-9]+)?)?$ ]] || fail "--restart-lr '$restart_lr' is not a number"
+    [ -z "$distill_updates" ] || need_whole_number --distill-updates "$distill_updates"
     [ -z "$restart_warmup" ] || need_whole_number --restart-warmup "$restart_warmup"
     [ -z "$restart_warmup" ] || [ -n "$restart_lr" ] ||
         fail "--restart-warmup $restart_warmup: without --restart-lr the learning rate goes on; use both"
@@ -38,6 +39,7 @@ check_softmax_first() {
 conversion_options() {
     conversion=(--to rfa "${rfa_flags[@]}")
     [ -z "$fit_sigma" ] || conversion+=(--fit-data "$binarized")
+    [ -z "$distill_updates" ] || conversion+=(--distill-data "$binarized" --distill-updates "$distill_updates")
     [ -n "$restart_lr" ] || conversion+=(--keep-training)
 }
 
@@ -45,6 +47,7 @@ conversion_options() {
 softmax_first_settings() {
     [ -z "$softmax_epochs" ] || printf '\n%s=%s' softmax-epochs "$softmax_epochs" restart-lr "$restart_lr" \
         restart-warmup "$restart_warmup" fit-sigma "$fit_sigma"
+    [ -z "$distill_updates" ] || printf '\n%s=%s' distill-updates "$distill_updates"
 }
 
 # plan_parts OUT COMMAND…: sets first, conversion and second, the commands of both parts and what is between them.

@@ -110,6 +110,20 @@ def test_a_second_run_repeats_nothing_and_other_parts_are_refused(data, straight
     assert times(straight) == before
 
 
+def test_softmax_teaches_a_map_that_has_other_sizes_than_the_default(data, tmp_path):
+    """Heads are of the width of `hedgehog`'s directions, in the conversion as in the training that follows."""
+    out, options = tmp_path / "run", ["--distill-updates", 3]
+    given = arguments(data / "binarized", out, *options, softmax_epochs=1, max_epoch=2)
+    printed = succeed(TRAIN, *given, "--rfa-feature-map", "hedgehog").stdout
+    assert "num_updates 12" in printed
+    assert "distilled by 3 updates" in (out / "conversion.txt").read_text(encoding="utf-8")
+    start, end = (load_checkpoint_to_cpu(str(out / f"{name}.pt"))["model"] for name in ("start", "checkpoint_last"))
+    weights = {name: value.shape for name, value in start.items() if name.endswith("hedgehog_weight")}
+    assert weights and all(rows == width for _, rows, width in weights.values())
+    assert all(end[name].shape == shape for name, shape in weights.items())
+    assert "distill-updates=3" in refused(TRAIN, *given[:8], *given[10:], "--rfa-feature-map", "hedgehog")
+
+
 def recorder(folder):
     """A fairseq-train that writes down what it was told, and trains nothing."""
     write_executable(folder / "fairseq-train", f'#!/bin/bash\nprintf "%s " "$@" >"{folder}/told"\nexit 3\n')
@@ -175,6 +189,8 @@ def test_larger_recipes_print_both_parts_and_the_conversion(data, script, tmp_pa
         (["--softmax-epochs", "20"], "--softmax-epochs 20 leaves none of the 20 epochs to RFA; use fewer"),
         (["--softmax-epochs", "3", "--max-epoch", "2"], "--softmax-epochs 3 leaves none of the 2 epochs to RFA"),
         (["--fit-sigma"], "--fit-sigma says how RFA follows softmax; use it with --softmax-epochs"),
+        (["--distill-updates", "9"], "--distill-updates says how RFA follows softmax; use it with --softmax-epochs"),
+        (["--softmax-epochs", "2", "--distill-updates", "few"], "--distill-updates 'few' is not a whole number"),
         (["--restart-lr", "0.1"], "--restart-lr says how RFA follows softmax"),
         (["--softmax-epochs", "2", "--restart-lr", "fast"], "--restart-lr 'fast' is not a number"),
         (["--softmax-epochs", "2", "--restart-warmup", "9"], "without --restart-lr the learning rate goes on"),

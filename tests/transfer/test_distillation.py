@@ -205,6 +205,7 @@ def test_nothing_else_has_gradients_and_the_teacher_is_left_as_it_was(data):
     teacher, student = models(data)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     taught(data, models=(teacher, student))
+    assert all(parameter.requires_grad for parameter in student.parameters())
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
     assert not any(module._forward_hooks for module in teacher.modules())
     assert all(parameter.grad is None for parameter in teacher.parameters())

@@ -34,6 +34,7 @@ class RandomFeatureAttention(MultiheadAttention):
             1 is the scale of softmax: exp(σ∘q · σ∘k) = exp(q·k / √d).
         fixed_sigma: σ is not trained.
         fixed_matrices: training uses the matrices of evaluation instead of drawing them.
+        exact_updates: so many first updates of a training meet the exact kernel (`exact`) in place of features.
         floor: smallest denominator, greater than 0. Not for the maps `positive`, `oprf` and `hedgehog`, whose
             weights are never negative and kept in range: their own floor, 1e-30, only keeps gradients finite.
         options: those of fairseq's MultiheadAttention.
@@ -53,6 +54,7 @@ class RandomFeatureAttention(MultiheadAttention):
         sigma_init: float = 1.0,
         fixed_sigma: bool = False,
         fixed_matrices: bool = False,
+        exact_updates: int = 0,
         floor: float = DENOMINATOR_FLOOR,
         **options,
     ):
@@ -62,6 +64,8 @@ class RandomFeatureAttention(MultiheadAttention):
         self.feature_map = FEATURE_MAPS[feature_map]
         self.unnormalized = unnormalized
         self.fixed_matrices = fixed_matrices
+        self.exact_updates = exact_updates
+        self.set_num_updates(0)
         self.floor = floor if self.feature_map.has_floor else SMALLEST_POSITIVE_SUM
         if unnormalized:
             sigma_init = sigma_init * self.head_dim**-0.25
@@ -72,6 +76,10 @@ class RandomFeatureAttention(MultiheadAttention):
         start = self.feature_map.start(matrices, self.sigma.detach(), unnormalized)
         for kind, name in self.feature_map.parameters.items():
             setattr(self, name, nn.Parameter(start[kind], requires_grad=self.feature_map.constants is None))
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Called by fairseq before each batch of training, after so many updates."""
+        self.is_exact_in_training = num_updates < self.exact_updates
 
     def evaluation_matrices(self) -> Tensor:
         """The w̃ that evaluation uses, (H, D, d)."""

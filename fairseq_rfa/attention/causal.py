@@ -17,6 +17,7 @@ from ..functional.recurrence import kept_at_padding
 from ..functional.window_state import Window
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
 from .decoding_state import DecodingState, Totals, empty_state, state_after
+from .exact import exact_attention
 from .packed_linear import join_layers
 
 
@@ -80,6 +81,8 @@ class CausalRFA(RandomFeatureAttention):
             key_padding_mask: (B, N), True at padding.
             incremental_state: the positions follow those of earlier calls.
         """
+        if self.training and self.is_exact_in_training:
+            return exact_attention(self, query, query, key_padding_mask, causal=True), None
         query, padding = blank_padding(query, key_padding_mask)
         gate_logits = None
         if self.gate_proj is not None:

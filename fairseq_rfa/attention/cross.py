@@ -13,6 +13,7 @@ from ..functional.decoding import divide, read_pairs, read_sums, with_one
 from ..functional.encoding import Directions
 from ..functional.precision import full_precision, wide
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
+from .exact import exact_attention
 from .order import reordered
 
 
@@ -53,6 +54,8 @@ class CrossRFA(RandomFeatureAttention):
             need_weights: return weights (B, N, M) averaged over heads.
             need_head_weights: return weights of each head, (H, B, N, M).
         """
+        if self.training and self.is_exact_in_training:
+            return exact_attention(self, query, key, key_padding_mask, causal=False), None
         need_weights = need_weights or need_head_weights
         if incremental_state is None and not need_weights:
             return self._attend(query, key, key_padding_mask), None

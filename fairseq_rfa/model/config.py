@@ -57,6 +57,13 @@ class TransformerRFAConfig(TransformerConfig):
         default=True,
         metadata={"help": "train with the matrices of evaluation instead of draws from the pool"},
     )
+    rfa_exact_updates: int = field(
+        default=0,
+        metadata={
+            "help": "so many first updates of a training meet the exact kernel in place of features, in time that "
+            "grows with the square of the length; validation and decoding always meet features"
+        },
+    )
     rfa_sigma_init: float = field(default=1.0, metadata={"help": "where sigma starts"})
     rfa_cross_sigma_init: Optional[float] = field(
         default=None,
@@ -133,6 +140,8 @@ class TransformerRFAConfig(TransformerConfig):
                 raise _refusal(self, name, "a finite number greater than 0")
         if self.rfa_local_window < 0:
             raise _refusal(self, "rfa_local_window", "0 (no window) or more")
+        if self.rfa_exact_updates < 0:
+            raise _refusal(self, "rfa_exact_updates", "0 (features from the start) or more")
         if not math.isfinite(self.rfa_gate_bias):
             raise _refusal(self, "rfa_gate_bias", "a finite number")
         if not 0 <= self.rfa_seed <= LARGEST_SEED:
@@ -144,11 +153,17 @@ class TransformerRFAConfig(TransformerConfig):
     def _validate_feature_map(self):
         name = self.rfa_feature_map
         feature_map = FEATURE_MAPS[name]
-        if self.rfa_local_window and feature_map.kernel is None:
+        for option in ("rfa_local_window", "rfa_exact_updates"):
+            if getattr(self, option) and feature_map.kernel is None:
+                raise ValueError(
+                    f"{_flag(option)} is {getattr(self, option)}, but the map {name} is its own kernel and "
+                    "estimates no other; use 0, or one of the maps "
+                    + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
+                )
+        if self.rfa_exact_updates and self.rfa_gate and self.causal_attention == "rfa":
             raise ValueError(
-                f"--rfa-local-window is {self.rfa_local_window}, but the map {name} is its own kernel and "
-                "estimates no other; use 0, or one of the maps "
-                + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
+                f"--rfa-exact-updates is {self.rfa_exact_updates}, but the exact kernel has no gate; use 0, or leave "
+                "--rfa-gate out"
             )
         if self.rfa_orthogonal and feature_map.source != "pool":
             raise ValueError(f"--rfa-orthogonal: the map {name} has no random directions; drop the flag")

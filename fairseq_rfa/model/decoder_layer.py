@@ -60,6 +60,7 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             unnormalized=cfg.rfa_unnormalized,
             fixed_sigma=cfg.rfa_fixed_sigma,
             fixed_matrices=cfg.rfa_fixed_matrices,
+            exact_updates=cfg.rfa_exact_updates,
             q_noise=self.quant_noise,
             qn_block_size=self.quant_noise_block_size,
         )

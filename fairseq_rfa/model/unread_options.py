@@ -103,6 +103,7 @@ NEEDS = {
     "rfa_seed": (_features, _pool),
     "rfa_orthogonal": (_features, _drawn_matrices),
     "rfa_fixed_matrices": (_features, _drawn_matrices),
+    "rfa_exact_updates": (_features, _kernel),
     "rfa_sigma_init": (_features, _sigma_of_both),
     "rfa_cross_sigma_init": (_cross,),
     "rfa_fixed_sigma": (_features,),

@@ -85,6 +85,7 @@ def _options(case):
         "rfa_cross_sigma_init": None,
         "rfa_gate": False,
         "rfa_local_window": 0,
+        "rfa_exact_updates": 0,
         "rfa_orthogonal": False,
         "rfa_monitor": False,
     }

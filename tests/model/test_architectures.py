@@ -39,6 +39,7 @@ OPTIONS = {
     "rfa_orthogonal": False,
     "rfa_unnormalized": False,
     "rfa_local_window": 0,
+    "rfa_exact_updates": 0,
 }
 
 

@@ -22,12 +22,14 @@ REFUSED = [
     *[("rfa-gate-bias", value) for value in ("nan", "inf", "-inf")],
     *[("rfa-seed", value) for value in ("-1", str(2**32))],
     *[("rfa-local-window", value) for value in ("-1", "-20")],
+    *[("rfa-exact-updates", value) for value in ("-1", "-20")],
 ]
 WRONG_TYPES = [
     *[("rfa_seed", value) for value in ("64", 1.5, True, None)],
     *[(name, value) for name in ("rfa_causal_dim", "rfa_cross_dim") for value in ("64", 1.5, True)],
     *[(name, value) for name in ("rfa_sigma_init", "rfa_gate_bias") for value in ("1", True, None)],
     *[("rfa_local_window", value) for value in ("3", 1.5, True, None)],
+    *[("rfa_exact_updates", value) for value in ("3", 1.5, True, None)],
     *[(name, value) for name in ("rfa_gate", "rfa_orthogonal") for value in ("yes", 1, None)],
     ("rfa_unnormalized", 1),
     *[(name, value) for name in ("causal_attention", "cross_attention") for value in ("linear", None)],
@@ -149,6 +151,8 @@ WITH_KERNEL = "use 0, or .*gaussian, arccos, positive, oprf, cosine"
 # The combination, and what its refusal names: flag and value, map, remedy.
 COMBINATIONS = [
     ("elu --rfa-local-window 3", "--rfa-local-window is 3", "map elu", WITH_KERNEL),
+    ("elu --rfa-exact-updates 3", "--rfa-exact-updates is 3", "map elu", WITH_KERNEL),
+    ("hedgehog --rfa-exact-updates 9", "--rfa-exact-updates is 9", "map hedgehog", WITH_KERNEL),
     ("learned --rfa-local-window 1", "--rfa-local-window is 1", "map learned", WITH_KERNEL),
     ("elu --rfa-orthogonal", "--rfa-orthogonal", "map elu", "drop the flag"),
     ("learned --rfa-orthogonal", "--rfa-orthogonal", "map learned", "drop the flag"),
@@ -168,6 +172,13 @@ def test_option_that_the_map_cannot_have_is_refused(data, flags, flag, name, rem
     assert "\n" not in message
     for part in (flag, name, remedy):
         assert re.search(part, message), message
+
+
+def test_the_exact_kernel_has_no_gate(data):
+    gated = ["--rfa-exact-updates", "9", "--rfa-gate"]
+    with pytest.raises(ValueError, match="--rfa-exact-updates is 9, but the exact kernel has no gate; use 0"):
+        build(data, *gated)
+    build(data, *gated, "--causal-attention", "softmax")
 
 
 @pytest.mark.parametrize("flags", [flags for flags, *_ in COMBINATIONS])

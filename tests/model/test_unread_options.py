@@ -170,6 +170,7 @@ VALUES = {
     "rfa_seed": 9,
     "rfa_orthogonal": True,
     "rfa_fixed_matrices": False,
+    "rfa_exact_updates": 3,
     "rfa_sigma_init": 1.7,
     "rfa_cross_sigma_init": 1.9,
     "rfa_fixed_sigma": True,

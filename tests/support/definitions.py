@@ -131,12 +131,12 @@ def newest(padding, length, window):
 
 
 def pair_weights(
-    module, name, query, source, unnormalized=False, window=0, gate_logits=None, padding=None
+    module, name, query, source, unnormalized=False, window=0, gate_logits=None, padding=None, exact=False
 ):
     """Weights (B, H, N, N or M) of causal attention where source is query, of cross attention elsewhere."""
     q = points(module, name, unnormalized, query, module.q_proj)
     k = points(module, name, unnormalized, source, module.k_proj)
-    weights = estimate(name, q, k, *directions(module, name))
+    weights = KERNELS[name](q, k) if exact else estimate(name, q, k, *directions(module, name))
     causal = source is query
     if window:
         exact = KERNELS[name](q, k)

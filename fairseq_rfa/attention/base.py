@@ -145,8 +145,10 @@ class RandomFeatureAttention(MultiheadAttention):
         Args:
             dtype: of the model's layers, which the projection takes; its own weight may be quantised.
         """
-        x = torch.cat([part.permute(2, 0, 1, 3) for part in parts], dim=1).flatten(2)
-        return self.out_proj(x.to(dtype))
+        rows = [part.permute(2, 0, 1, 3) for part in parts]
+        # One part may lie in memory as it must, and a copy of it would cost its gradient another.
+        x = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+        return self.out_proj(x.flatten(2).to(dtype))
 
     def stored_state(self, incremental_state: IncrementalState, kind: Type[State]) -> Optional[State]:
         """What this attention keeps in a search, None before its first call.
@@ -200,8 +202,11 @@ class RandomFeatureAttention(MultiheadAttention):
 def in_groups(size: int, *tensors: Tuple[Optional[Tensor], int]):
     """Groups of so many rows, or positions, of the tensors, each given with their dimension; None stays None.
 
-    One split for all groups: a slice for each would cost a whole gradient each.
+    One split for all groups: a slice for each would cost a whole gradient each. One group is the tensors themselves,
+    because a split would copy their gradients.
     """
+    if all(x is None or x.size(dim) <= size for x, dim in tensors):
+        return iter([tuple(x for x, _ in tensors)])
     return zip(*(repeat(None) if x is None else x.split(size, dim) for x, dim in tensors))
 
 

@@ -124,8 +124,7 @@ class DecodingState(dict):
             self._fold(keep=max(0, self.window_size - 1))
         slot = self.newest.append()
         self["phi"][slot] = key.phi.squeeze(2)
-        self["values"][slot, :, :, :-1] = v.squeeze(2)
-        self["values"][slot, :, :, -1] = 1.0
+        torch.cat([v.squeeze(2), v.new_ones(*v.shape[:2], 1)], dim=-1, out=self["values"][slot])
         if self.window:
             self["point"][slot] = key.point.squeeze(2)
             self["log_weight"][slot] = 0.0

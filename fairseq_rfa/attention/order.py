@@ -76,6 +76,8 @@ class Slots:
 
     def reorder(self, new_order: Tensor) -> None:
         """Row i becomes the former row new_order[i]."""
+        if not self.used and new_order.numel() == self.origin.size(1):
+            return
         former = self.origin[: self.used]
         origin = former.index_select(1, new_order)
         if new_order.numel() != self.origin.size(1) or torch.is_grad_enabled():

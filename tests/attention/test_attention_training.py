@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_rfa.attention import CausalRFA
+from fairseq_rfa.attention.base import in_groups
 from helpers import call, largest_difference, make_causal, make_cross, random_tensor, trained_parameters
 from variants import CAUSAL, CROSS, each, each_variant
 
@@ -189,3 +190,11 @@ def test_second_derivatives(make):
         return module(query, source, source)[0]
 
     assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=True)
+
+
+def test_one_group_is_the_tensors_themselves():
+    x = random_tensor(3, 2, 8)
+    ((same, nothing),) = in_groups(2, (x, 1), (None, 0))
+    assert same is x
+    assert nothing is None
+    assert [part.size(1) for (part,) in in_groups(1, (x, 1))] == [1, 1]

@@ -13,6 +13,9 @@
 #                 the archive must have the checksum of this list, as sha256sum writes it or
 #                 in BSD form
 # --merges N      joint BPE merges (default 10000)
+# --documents     talks stay whole, for translation in context: validation is dev2010 and dev2012,
+#                 test is tst2010, tst2011 and tst2012, all other talks are for training. This is
+#                 another split than the published one, so scores must not be compared with it
 # --allow-broken-text
 #                 go on where more than 5 % of the training pairs are not UTF-8 or hold null
 #                 characters, or more than half of them are dropped
@@ -41,7 +44,8 @@ source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
 end_together "$@"
 
-out='' from='' source=de target=en checksums='' merges=10000 allow_broken_text='' jobs=$(getconf _NPROCESSORS_ONLN)
+out='' from='' source=de target=en checksums='' merges=10000 allow_broken_text='' documents=''
+jobs=$(getconf _NPROCESSORS_ONLN)
 url=https://dl.fbaipublicfiles.com/fairseq/data/iwslt14
 while [ $# -gt 0 ]; do
     case $1 in
@@ -51,7 +55,7 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
-        --allow-broken-text) set_option "$1" "$1"; shift ;;
+        --allow-broken-text | --documents) set_option "$1" "$1"; shift ;;
         *) unknown_option "$1" ;;
     esac
 done
@@ -69,16 +73,24 @@ types() {
     printf '%d\n' $((4 + $(count_lines "$out/binarized/dict.$1.txt")))
 }
 
-same_corpus iwslt14-de-en
+same_corpus "iwslt14-de-en${documents:+ documents}"
 need_archives "$url/de-en.tgz"
 if [ ! -d "$out/raw" ]; then
     say "taking the text out of $archives/de-en.tgz"
     take_text "${data_prep_helper[@]}" iwslt14_text --archive "$archives/de-en.tgz" --jobs "$jobs" \
-        ${allow_broken_text:+"$allow_broken_text"}
+        ${allow_broken_text:+"$allow_broken_text"} ${documents:+"$documents"}
 fi
 bash "$here/prepare.sh" --raw "$out/raw" --source "$source" --target "$target" --out "$out" \
-    --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs"
+    --merges "$merges" --perl-moses --no-dash-splits --lowercase --separate-dictionaries --jobs "$jobs" \
+    ${documents:+"$documents"}
 
+if [ -n "$documents" ]; then
+    for split in train valid test; do
+        say "$split: $(count_lines "$out/raw/$split.de") pairs in $(count_lines "$out/raw/$split.documents") talks"
+    done
+    say "talks stay whole: another split than the published one, so scores must not be compared with it"
+    exit 0
+fi
 compare "train pairs" "$(count_lines "$out/raw/train.de")" 160239
 compare "valid pairs" "$(count_lines "$out/raw/valid.de")" 7283
 compare "test pairs" "$(count_lines "$out/raw/test.de")" 6750

@@ -19,6 +19,9 @@
 #                 how Moses tokens are made: words with a dash stay whole, capitals become small
 # --separate-dictionaries
 #                 one dictionary for each language in place of a joined one
+# --documents     sentences stand in documents: an empty line, the same in both languages, between
+#                 two of them. Or the files raw/SPLIT.documents say how many sentences each
+#                 document has, one number a line, and no line of the text is empty
 # --jobs N        processes (default 1); the result does not depend on them
 #
 # It makes
@@ -30,8 +33,8 @@
 #                   OUT/binarized/code, or the model in OUT/binarized/sentencepiece.model, and
 #                   OUT/binarized/preparation says which of these ways the text went
 # A second run with the same input repeats nothing; two runs at the same time are refused. Empty
-# lines, separators of lines inside a line and unequal line counts are refused, too. Who ends the
-# script ends all that it has started.
+# lines that part no documents, separators of lines inside a line and unequal line counts are
+# refused, too. Who ends the script ends all that it has started.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
@@ -40,7 +43,7 @@ source "$here/lib/archives.sh"
 end_together "$@"
 
 raw='' source='' target='' out='' subword=bpe merges=4000 vocabulary_size=32000 jobs=1
-perl_moses='' no_dash_splits='' lowercase='' separate_dictionaries=''
+perl_moses='' no_dash_splits='' lowercase='' separate_dictionaries='' documents=''
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
@@ -49,7 +52,7 @@ while [ $# -gt 0 ]; do
             set_option "$1" "$2"
             shift 2
             ;;
-        --perl-moses | --no-dash-splits | --lowercase | --separate-dictionaries)
+        --perl-moses | --no-dash-splits | --lowercase | --separate-dictionaries | --documents)
             set_option "$1" "$1"
             shift
             ;;
@@ -95,15 +98,24 @@ for split in "${splits[@]}"; do
     for language in "$source" "$target"; do
         need_file "$raw/$split.$language" "--raw needs train, valid and test in both languages"
     done
-    "${data_prep_helper[@]}" check_parallel "$raw/$split.$source" "$raw/$split.$target" || exit 1
+    pair=("$raw/$split.$source" "$raw/$split.$target")
+    if [ -n "$documents" ]; then
+        "${data_prep_helper[@]}" documents "${pair[@]}" "$raw/$split.documents" || exit 1
+    else
+        "${data_prep_helper[@]}" check_parallel "${pair[@]}" || exit 1
+    fi
 done
 
 make_folder "$out"
 lock_folder
 mkdir -p -- "$out"/{raw,bpe}
 cd -- "$raw"
-checksums=$(for split in "${splits[@]}"; do sha256sum "$split.$source" "$split.$target"; done)
-flags=$(printf '%s\n' "${word_options[@]}" ${separate_dictionaries:+"$separate_dictionaries"} | sed 's/^--//')
+checksums=$(for split in "${splits[@]}"; do
+    sha256sum "$split.$source" "$split.$target"
+    [ -z "$documents" ] || [ ! -f "$split.documents" ] || sha256sum "$split.documents"
+done)
+flags=$(printf '%s\n' "${word_options[@]}" ${separate_dictionaries:+"$separate_dictionaries"} \
+    ${documents:+"$documents"} | sed 's/^--//')
 same_settings "$out/settings" "source=$source
 target=$target
 $size_setting
@@ -134,6 +146,9 @@ encode() {
 }
 
 for split in "${splits[@]}"; do
+    if [ -n "$documents" ] && [ ! -f "raw/$split.documents" ]; then
+        "${data_prep_helper[@]}" documents "$raw/$split.$source" "$raw/$split.$target" "$raw/$split.documents" raw || exit 1
+    fi
     for language in "$source" "$target"; do
         file=$split.$language
         [ -f "raw/$file" ] || copy "$raw/$file" "raw/$file"
@@ -178,6 +193,12 @@ for split in "${splits[@]}"; do
     done
 done
 "${data_prep_helper[@]}" check_binarized "${names[@]}" || exit 1
+if [ -n "$documents" ]; then
+    "${data_prep_helper[@]}" add_separator "binarized.partial/dict.$source.txt" "binarized.partial/dict.$target.txt" || exit 1
+    for split in "${splits[@]}"; do
+        copy "raw/$split.documents" "binarized.partial/$split.documents"
+    done
+fi
 copy "bpe/$model" "binarized.partial/$model"
 write_file binarized.partial/preparation printf '%s\n' "$preparation"
 rm -rf binarized

@@ -107,8 +107,8 @@ def read_segments(text, name, keep_entities=False):
     return found
 
 
-def paired_segments(first, second, names, keep_entities=False):
-    """Pairs of segments with the same document and id, in the order of the first set."""
+def matched_segments(first, second, names, keep_entities=False):
+    """Pairs of segments by document and id, in the order of the first set."""
     sets = [read_segments(text, name, keep_entities) for text, name in zip((first, second), names)]
     if len(sets[0]) != len(sets[1]):
         raise ValueError(f"{names[0]} has {len(sets[0])} segments, {names[1]} has {len(sets[1])}")
@@ -121,7 +121,12 @@ def paired_segments(first, second, names, keep_entities=False):
         for (document, number), text in segments.items():
             if not text.strip():
                 raise ValueError(f"{name}: segment {number} of document '{document}' is empty")
-    return [(text, sets[1][key]) for key, text in sets[0].items()]
+    return {key: (text, sets[1][key]) for key, text in sets[0].items()}
+
+
+def paired_segments(first, second, names, keep_entities=False):
+    """Pairs of segments with the same document and id, in the order of the first set."""
+    return list(matched_segments(first, second, names, keep_entities).values())
 
 
 def member_text(archive, name):
@@ -129,11 +134,16 @@ def member_text(archive, name):
     return decode(b"".join(member_lines(archive, name)), f"{archive}: {name}")
 
 
-def paired_texts(archive, members, keep_entities=False):
-    """Pairs of the segments of two files in an archive."""
+def matched_texts(archive, members, keep_entities=False):
+    """Pairs of the segments of two files in an archive, by document and id."""
     names = [f"{archive}: {member}" for member in members]
     texts = [member_text(archive, member) for member in members]
-    return paired_segments(*texts, names, keep_entities)
+    return matched_segments(*texts, names, keep_entities)
+
+
+def paired_texts(archive, members, keep_entities=False):
+    """Pairs of the segments of two files in an archive."""
+    return list(matched_texts(archive, members, keep_entities).values())
 
 
 def paired_members(archive, members, lines_of=iter):

@@ -23,9 +23,8 @@ SEPARATORS = {
 SEPARATOR = re.compile("[" + "".join(SEPARATORS) + "]")
 
 
-def check_file(name):
-    """Number of lines of a file; ValueError names file, line and remedy."""
-    count = 0
+def checked_lines(name):
+    """The lines of a file, empty ones too; ValueError names file, line and remedy."""
     with open(name, "rb") as stream:
         for count, line in enumerate(stream, start=1):
             try:
@@ -43,8 +42,15 @@ def check_file(name):
                     f"{name}:{count}: {SEPARATORS[found[0]]} (U+{ord(found[0]):04X}) "
                     "inside a line; replace it by a space or end the line with a line feed alone"
                 )
-            if not text.strip():
-                raise ValueError(f"{name}:{count}: empty line; remove the line from both languages")
+            yield text
+
+
+def check_file(name):
+    """Number of lines of a file; ValueError names file, line and remedy."""
+    count = 0
+    for count, text in enumerate(checked_lines(name), start=1):
+        if not text.strip():
+            raise ValueError(f"{name}:{count}: empty line; remove the line from both languages")
     return count
 
 

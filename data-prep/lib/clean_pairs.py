@@ -39,9 +39,9 @@ def judge(lengths, longest):
 
 
 def clean_chunk(pairs, languages, count_tokens, longest):
-    """The pairs that are kept, and how often what was found."""
+    """The pairs that are kept, and how often what was found; what follows the two lines of a pair stays with it."""
     kept, found = [], Counter(read=len(pairs))
-    for pair in pairs:
+    for *pair, rest in ((pair[0], pair[1], pair[2:]) for pair in pairs):
         try:
             decoded = [line.decode("utf-8").removesuffix("\n") for line in pair]
         except UnicodeDecodeError:
@@ -53,7 +53,7 @@ def clean_chunk(pairs, languages, count_tokens, longest):
         if reason:
             found[reason] += 1
             continue
-        kept.append(pair)
+        kept.append((*pair, *rest))
         # A carriage return before the line feed is another way to end a line.
         found["mended"] += any(SEPARATOR.search(line.removesuffix("\r")) for line in decoded)
     return kept, found

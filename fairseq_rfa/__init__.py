@@ -12,6 +12,7 @@ if not compat.is_asked_for_report():
 
     allow_checkpoint_classes()
 
+    from .documents import task  # noqa: F401
     from .model import architectures  # noqa: F401
     from .model.config import TransformerRFAConfig
     from .model.transformer import TransformerRFAModel

@@ -15,8 +15,9 @@
 # --dry-run          print the commands and do nothing; needs --out
 # -- FLAGS           any flags of fairseq-generate, for instance --lenpen 0.6
 #
-# Prints one line: the signature and the score. A second run with the same checkpoint, data and
-# flags repeats that line without decoding. How words were split is in DATA/preparation; where it
+# Prints one line: the signature and the score. Where the data have documents
+# (DATA/SUBSET.documents), a second line has the score of whole documents. A second run with the
+# same checkpoint, data and flags repeats the lines without decoding. How words were split is in DATA/preparation; where it
 # says that the data are in small letters, the score leaves case aside and says so.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -83,6 +84,18 @@ bleu=(
     sacrebleu "$reference" --input "$out/hypotheses.txt" --metrics bleu --width 2 --format json
     "${ignoring[@]}"
 )
+documents=$data/$subset.documents
+# score_documents: each document becomes one line, translations and reference alike.
+score_documents() {
+    local join=("${recipes_helper[@]}" whole_documents)
+    write_file "$out/documents.txt" "${join[@]}" "$out/hypotheses.txt" "$documents" || exit 1
+    write_file "$out/documents.reference" "${join[@]}" "$reference" "$documents" || exit 1
+    write_file "$out/documents.json" sacrebleu "$out/documents.reference" --input "$out/documents.txt" "${bleu[@]:4}" ||
+        fail "sacrebleu stopped; see the lines above"
+    documents_score=(--documents "$out/documents.json" --number-of-documents "$(wc -l <"$out/documents.txt")")
+}
+
+documents_score=()
 if [ -n "$dry_run" ]; then
     print_command mkdir -p "$out"
     say "$(print_command "${generate[@]}") >$(print_command "$out/generate.txt")"
@@ -95,18 +108,20 @@ settings=$(
     printf 'subset=%s beam=%s flags=%s%s\n' "$subset" "$beam" "${flags[*]@Q}" "$ways"
     cat -- "${checkpoints[@]}" "$reference" "$data/$pieces" "$data/dict.$source.txt" \
         "$data/$subset.$source-$target.$source.bin" | sha256sum
+    [ ! -f "$documents" ] || sha256sum <"$documents"
 )
 if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$settings" ]; then
-    rm -f -- "$out"/{settings,score.json,generate.txt,hypotheses.txt}
+    rm -f -- "$out"/{settings,score.json,generate.txt,hypotheses.txt} "$out"/documents.{txt,reference,json}
     say "decoding $subset with beam $beam" >&2
     write_file "$out/generate.txt" "${generate[@]}" 2>"$out/generate.log" ||
         fail "fairseq-generate stopped: $(tail -n 1 "$out/generate.log")"
     write_file "$out/hypotheses.txt" "${order[@]}" || exit 1
     write_file "$out/bleu.json" "${bleu[@]}" || fail "sacrebleu stopped; see the lines above"
+    [ ! -f "$documents" ] || score_documents
     write_file "$out/score.json" "${recipes_helper[@]}" score_report --checkpoint "$checkpoint" \
-        --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
+        "${documents_score[@]}" --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
         --case "$letter_case" --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
-    rm -f -- "$out/bleu.json"
+    rm -f -- "$out"/bleu.json "$out"/documents.{reference,json}
     write_file "$out/settings" printf '%s\n' "$settings"
 fi
 [ -z "$json" ] || write_file "$json" cat -- "$out/score.json"
@@ -120,4 +135,10 @@ about = f"{report['sentences']} sentences, beam {report['beam']}, {':'.join(repo
 if report.get("case") == "lowercase":
     about += "; the data set is lowercased, so case does not count"
 print(f"SacreBLEU {report['subset']} {report['signature']} = {report['score']} ({about})")
+if "documents" in report:
+    whole = report["documents"]
+    print(
+        f"SacreBLEU {report['subset']}, whole documents, {whole['signature']} = {whole['score']} "
+        f"({whole['number']} documents)"
+    )
 PYTHON

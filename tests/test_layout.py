@@ -9,7 +9,7 @@ from tiny_data import PLUGIN
 FLOORS = (
     ("functional", "programs", "compat"),
     ("attention",),
-    ("model", "kernel_study"),
+    ("model", "kernel_study", "documents"),
     ("transfer", "benchmark"),
     ("zero_shot",),
 )

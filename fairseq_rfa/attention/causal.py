@@ -183,7 +183,12 @@ class CausalRFA(RandomFeatureAttention):
         directions, totals = (self.directions(), None) if state is None else (state.directions, state.totals())
         projected = self.q_proj(query), self.k_proj(query), self.v_proj(query)
         out, totals = self._read_prefix(*projected, gate_logits, padding, directions, totals, need_state=True)
-        return out, state_after(totals, directions, self.floor, gate_logits is not None, self.window)
+        after = state_after(totals, directions, self.floor, gate_logits is not None, self.window)
+        if not torch.is_grad_enabled():
+            # What the steps that follow multiply with; they never see an empty state.
+            layers = (self.q_proj, self.k_proj, self.v_proj)
+            after.projection = join_layers(*layers) if state is None else state.projection
+        return out, after
 
     def _step(
         self,

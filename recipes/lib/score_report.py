@@ -31,12 +31,24 @@ def architecture(checkpoint):
     return getattr(model, "arch", None) or model["_name"]
 
 
-def report(bleu, checkpoints, options):
-    signature = made_with()
+def score_of(bleu):
     return {
         "score": bleu["score"],
         "signature": f"{bleu['name']}|{bleu['signature']}",
         "details": bleu["verbose_score"],
+    }
+
+
+def report(bleu, checkpoints, options):
+    signature = made_with()
+    documents = {}
+    if options.documents:
+        with open(options.documents, encoding="utf-8") as stream:
+            whole = json.load(stream)
+        documents["documents"] = {**score_of(whole), "number": options.number_of_documents}
+    return {
+        **score_of(bleu),
+        **documents,
         "checkpoints": [os.path.basename(checkpoint) for checkpoint in checkpoints],
         "architectures": [architecture(checkpoint) for checkpoint in checkpoints],
         "subset": options.subset,
@@ -54,6 +66,8 @@ def main():
     parser.add_argument("--subset", required=True)
     parser.add_argument("--beam", type=int, required=True)
     parser.add_argument("--sentences", type=int, required=True)
+    parser.add_argument("--documents", help="what sacrebleu says of whole documents")
+    parser.add_argument("--number-of-documents", type=int)
     parser.add_argument("--case", choices=("mixed", "lowercase"), default="mixed")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[])
     options = parser.parse_args()

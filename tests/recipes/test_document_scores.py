@@ -1,0 +1,85 @@
+"""Training and scoring in context with the recipes: sentences and whole documents."""
+
+import json
+
+import pytest
+import sacrebleu
+
+import number_phrases
+import whole_documents
+from recipe_data import FLAGS
+from scripts import refused, succeed, times
+
+TASK = ["--task", "document_translation"]
+SIZES = {"train": [1, 2, 5, 22, 40, 30], "valid": [4, 1], "test": [2, 5, 1, 3]}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("with spaces") / "the data"
+    (folder / "text").mkdir(parents=True)
+    pairs = iter(number_phrases.sentence_pairs(sum(map(sum, SIZES.values())), seed=6))
+    for split, sizes in SIZES.items():
+        documents = [[next(pairs) for _ in range(size)] for size in sizes]
+        for side, language in enumerate(("de", "en")):
+            text = "\n".join("".join(pair[side] + "\n" for pair in document) for document in documents)
+            (folder / f"text/{split}.{language}").write_text(text, encoding="utf-8")
+    options = ["--source", "de", "--target", "en", "--out", folder, "--merges", 80, "--documents"]
+    succeed("data-prep/prepare.sh", "--raw", folder / "text", *options)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    flags = ["--cpu", "--max-tokens", "400", *FLAGS, *TASK, "--context-sentences", "2"]
+    succeed("recipes/train.sh", "--data", data / "binarized", "--out", out, "--max-update", 6, "--", *flags)
+    return out
+
+
+def options(data, trained, out):
+    return [
+        *("--data", data / "binarized", "--checkpoint", trained / "checkpoint_best.pt", "--beam", 2),
+        *("--reference", data / "raw/test.en", "--out", out, "--", *TASK, "--max-len-b", "20"),
+    ]
+
+
+def test_sentences_and_whole_documents_have_their_scores(data, trained, tmp_path):
+    out = tmp_path / "test"
+    printed = succeed("recipes/score.sh", *options(data, trained, out)).stdout
+    report = json.loads((out / "score.json").read_text(encoding="utf-8"))
+    found, wanted = (
+        file.read_text(encoding="utf-8").splitlines() for file in (out / "hypotheses.txt", data / "raw/test.en")
+    )
+    assert len(found) == len(wanted) == report["sentences"] == 11
+    bleu = sacrebleu.BLEU()
+    assert report["score"] == round(bleu.corpus_score(found, [wanted]).score, 2)
+    joined = [[" ".join(lines[i:j]) for i, j in ((0, 2), (2, 7), (7, 8), (8, 11))] for lines in (found, wanted)]
+    whole = report["documents"]
+    assert (whole["score"], whole["number"]) == (round(bleu.corpus_score(joined[0], [joined[1]]).score, 2), 4)
+    signature = f"BLEU|{bleu.get_signature().format()}"
+    assert whole["signature"] == report["signature"] == signature
+    assert f"SacreBLEU test, whole documents, {signature} = {whole['score']} (4 documents)\n" in printed
+    before = times(out)
+    assert succeed("recipes/score.sh", *options(data, trained, out)).stdout == printed
+    assert times(out) == before
+
+
+def test_lines_and_documents_must_agree():
+    assert whole_documents.whole_documents(["a", "b", "c"], [1, 2]) == ["a", "b c"]
+    with pytest.raises(ValueError, match="3 lines, but documents of 2 sentences"):
+        whole_documents.whole_documents(["a", "b", "c"], [2])
+
+
+def test_data_without_documents_are_refused_before_training(data, tmp_path):
+    plain = tmp_path / "data"
+    plain.mkdir()
+    for file in (data / "binarized").iterdir():
+        if not file.name.endswith(".documents"):
+            (plain / file.name).write_bytes(file.read_bytes())
+    flags = ["--cpu", *FLAGS, *TASK, "--context-sentences", "2"]
+    message = refused("recipes/train.sh", "--data", plain, "--out", tmp_path / "out", "--max-update", 6, "--", *flags)
+    assert "fairseq-train stopped" in message
+    assert "valid.documents' not found; make the data with data-prep/prepare.sh --documents" in (
+        tmp_path / "out/train.log"
+    ).read_text(encoding="utf-8")

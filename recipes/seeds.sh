@@ -32,9 +32,9 @@ source "$here/lib/queue.sh"
 arms=(
     "softmax                 0  --causal-attention softmax --cross-attention softmax"
     "gaussian                0"
-    "gaussian_softmax_first  5"
+    "gaussian_softmax_first  10"
     "hedgehog                0  --rfa-feature-map hedgehog"
-    "hedgehog_softmax_first  5  --rfa-feature-map hedgehog"
+    "hedgehog_softmax_first  10 --rfa-feature-map hedgehog --distill-updates 400"
 )
 
 data='' out='' seeds='1 2 3' file='' max_epoch=20 jobs=1 beam=5 list='' table_only='' flags=()

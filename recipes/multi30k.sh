@@ -3,7 +3,7 @@
 #
 #   data-prep/multi30k.sh --out data/multi30k
 #   recipes/multi30k.sh --data data/multi30k --out runs/rfa
-#   recipes/multi30k.sh --data data/multi30k --out runs/softmax-first --softmax-epochs 5
+#   recipes/multi30k.sh --data data/multi30k --out runs/softmax-first --softmax-epochs 10
 #   recipes/multi30k.sh --data data/multi30k --out runs/softmax -- \
 #       --causal-attention softmax --cross-attention softmax
 #

@@ -26,7 +26,11 @@ class TransformerRFAConfig(TransformerConfig):
         default="rfa", metadata={"help": "attention of the decoder to the encoder's output"}
     )
     rfa_feature_map: ChoiceEnum(tuple(FEATURE_MAPS)) = field(
-        default="gaussian", metadata={"help": "feature map"}
+        default="gaussian",
+        metadata={
+            "help": "feature map: gaussian is the paper's; hedgehog, with fewer entries, is for models that begin with "
+            "softmax and are distilled"
+        },
     )
     rfa_causal_dim: Optional[int] = field(
         default=None,

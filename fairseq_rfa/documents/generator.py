@@ -75,9 +75,12 @@ class DocumentGenerator(SequenceGenerator):
         """Hypotheses of the last sentence of each row.
 
         Args:
-            sample: a batch of windows.
+            sample: a batch of windows; without "id", as fairseq-interactive gives it, of sentences alone.
             prefix_tokens: (B, positions), how the last sentences must begin.
         """
+        if "id" not in sample:
+            self.max_len = self.num_positions
+            return super().generate(models, sample, prefix_tokens=prefix_tokens, constraints=constraints, **options)
         numbers = sample["id"].tolist()
         sources = [self._sentences(row, self.source_separator) for row in sample["net_input"]["src_tokens"]]
         contexts = [

@@ -69,6 +69,7 @@ class DocumentTranslationTask(TranslationTask):
             self._warn_of_unread_options()
             return
         self._check_options()
+        separators = self._separator(self.src_dict), self._separator(self.tgt_dict)
         sentences = self.datasets[split]
         if sentences.buckets is not None:
             # Windows go into buckets, and not the sentences that they are made of.
@@ -78,7 +79,7 @@ class DocumentTranslationTask(TranslationTask):
             sentences,
             read_documents(self._names_of_documents(split, epoch, combine), len(sentences)),
             self.cfg.context_sentences,
-            (self._separator(self.src_dict), self._separator(self.tgt_dict)),
+            separators,
             last_only=self.cfg.context_loss == "last",
             by_position=task_cfg is not None,
             num_buckets=self.cfg.num_batch_buckets,
@@ -141,7 +142,7 @@ class DocumentTranslationTask(TranslationTask):
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Hypotheses of the last sentence of each window; the sample holds these sentences afterwards."""
-        if not isinstance(generator, DocumentGenerator):
+        if not isinstance(generator, DocumentGenerator) or "id" not in sample:
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
         target = sample.get("target")
         if target is not None:

@@ -1,36 +1,25 @@
-"""A prefix read in one chunk against the same tokens read one by one, and against teacher forcing."""
+"""A prefix that is read in one chunk against one that is read token by token, and against teacher forcing."""
 
 import pytest
 import torch
-from fairseq.data.data_utils import collate_tokens
 
 from document_data import add_documents, model_of, task_with
 from fairseq_rfa.documents.generator import PrefixedEnsemble
-from fairseq_rfa.documents.prefix import padded_on_the_right
+from fairseq_rfa.documents.prefix import PREFIX, padded_on_the_right, read_prefix
+from variants import FLAGS
 
-TOLERANCE = 2e-4  # float32: logarithms of probabilities after a few layers
-SEPARATOR = 9
-VARIANTS = [
-    "--causal-attention softmax --cross-attention softmax",
-    "--causal-attention softmax",
-    "",
-    "--rfa-gate",
-    "--rfa-local-window 3",
-    "--rfa-gate --rfa-local-window 3",
-    "--rfa-feature-map arccos --rfa-gate",
-    "--rfa-feature-map positive --rfa-unnormalized",
-    "--rfa-feature-map oprf --rfa-local-window 2",
-    "--rfa-feature-map cosine",
-    "--rfa-feature-map elu",
-    "--rfa-feature-map learned",
-    "--rfa-feature-map hedgehog",
-    "--decoder-learned-pos",
-    "--no-token-positional-embeddings --rfa-gate",
+# Log-probabilities; another order of summation in float32 stays far below, a wrong position or mask far above.
+TOLERANCE = 2e-4
+SOFTMAX = "--causal-attention softmax --cross-attention softmax"
+MODELS = [
+    "transformer",
+    "transformer --decoder-learned-pos",
+    "transformer --decoder-normalize-before",
+    "transformer --no-token-positional-embeddings",
+    *(f"transformer_rfa_tiny {flags}" for flags in ("", "--rfa-gate", SOFTMAX, "--decoder-learned-pos", *FLAGS)),
 ]
-SOURCES = [[4, 5, 6, 9, 7, 2], [5, 9, 8, 4, 4, 6, 7, 2], [8, 7, 9, 5, 2]]
-PREFIXES = [[2, 6, 7], [2, 4, 9, 5, 8, 6, 4], [2]]
-"""Of unequal lengths, and one without a word."""
-FORCED = [[SEPARATOR, 4, 8, 6], [SEPARATOR, 5, 5, 7], [SEPARATOR, 7, 4, 4]]
+PREFIXES = [[2, 5, 6, 9], [2, 7], [2, 4, 5, 6, 7, 8, 9, 10, 11, 4, 4]]
+NEXT = torch.tensor([[9, 5, 8, 6], [9, 11, 4, 7], [9, 6, 6, 5]])
 
 
 @pytest.fixture(scope="module")
@@ -38,69 +27,98 @@ def documents(data, tmp_path_factory):
     return add_documents(data, tmp_path_factory.mktemp("documents") / "data")
 
 
-def teacher_forced(model, source, prefix, forced):
-    """Logarithms of probabilities at the forced tokens, of one row without padding."""
-    tokens, source = torch.tensor([prefix + forced]), torch.tensor([source])
-    logits, _ = model(source, torch.tensor([source.size(1)]), tokens)
-    return logits.log_softmax(-1)[0, len(prefix) :]
+@pytest.fixture
+def model(request, documents):
+    architecture, *flags = request.param.split()
+    model = model_of(task_with(documents), documents, *flags, architecture=architecture)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("weight", "bias")):
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.decoder.embed_tokens.weight.data[1] = 0
+    return model
 
 
-def net_input():
-    sources = [torch.tensor(source) for source in SOURCES]
-    return {
-        "src_tokens": collate_tokens(sources, 1, left_pad=True),
-        "src_lengths": torch.tensor([len(source) for source in sources]),
-        "prev_output_tokens": padded_on_the_right([torch.tensor(prefix) for prefix in PREFIXES], 1),
-    }
+def source_of(rows):
+    sources = [torch.tensor([4 + (row + i) % 8 for i in range(3 + 2 * row)] + [2]) for row in range(rows)]
+    tokens = padded_on_the_right(sources, 1)
+    return {"src_tokens": tokens, "src_lengths": tokens.ne(1).sum(1)}
 
 
-@pytest.mark.parametrize(
-    "architecture, flags", [("transformer", ""), *(("transformer_rfa_tiny", flags) for flags in VARIANTS)]
-)
-@torch.no_grad()
-def test_hypotheses_after_a_prefix_are_those_of_teacher_forcing(documents, flags, architecture):
-    """Two hypotheses for each sentence, which change places, and a sentence that leaves the batch."""
-    model = model_of(task_with(documents), documents, *flags.split(), architecture=architecture)
-    expected = [teacher_forced(model, *row) for row in zip(SOURCES, PREFIXES, FORCED)]
+def taught(model, row, following):
+    """Log-probabilities after each of the following tokens, of one row alone by teacher forcing."""
+    source = source_of(3)["src_tokens"][row : row + 1]
+    source = source[source.ne(1)][None]
+    tokens = torch.tensor([PREFIXES[row] + following])
+    out = model(source, torch.tensor([source.size(1)]), tokens)
+    return model.get_normalized_probs(out, log_probs=True)[0, -len(following) :]
+
+
+def steps(ensemble, outs, tokens, orders=()):
+    """Log-probabilities of each step of a search that forces these tokens (rows, steps)."""
+    states, found = [{} for _ in ensemble.models], []
+    for step in range(tokens.size(1)):
+        found.append(ensemble.forward_decoder(tokens[:, : step + 1], outs, states)[0])
+        for at, new_order in orders:
+            if at == step:
+                ensemble.reorder_incremental_state(states, new_order)
+                outs = ensemble.reorder_encoder_out(outs, new_order)
+                tokens = tokens[new_order]
+    return found
+
+
+each_model = pytest.mark.parametrize("model", MODELS, indirect=True, ids=lambda text: text.replace(" ", "_"))
+
+
+@each_model
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_chunk_is_teacher_forcing(model, beam, without_gradients):
+    """Prefixes of three lengths side by side, then hypotheses that part, change places and leave."""
     ensemble = PrefixedEnsemble([model])
-    encoder_outs = ensemble.forward_encoder(net_input())
-    encoder_outs = ensemble.reorder_encoder_out(encoder_outs, torch.tensor([0, 0, 1, 1, 2, 2]))
-    states, sentences = [{}], [0, 0, 1, 1, 2, 2]
-    for step in range(4):
-        tokens = torch.tensor([FORCED[sentence][: step + 1] for sentence in sentences])
-        found, _ = ensemble.forward_decoder(tokens, encoder_outs, states)
-        for row, sentence in zip(found, sentences):
-            assert (row - expected[sentence][step]).abs().max() < TOLERANCE
-        order = [1, 0, 3, 2, 5, 4][: len(sentences)] if step != 1 else [2, 3, 4, 4]
-        sentences = [sentences[row] for row in order]
-        ensemble.reorder_incremental_state(states, torch.tensor(order))
-        encoder_outs = ensemble.reorder_encoder_out(encoder_outs, torch.tensor(order))
+    ensemble.set_decoder_beam_size(beam)
+    prefix = padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    outs = ensemble.forward_encoder({**source_of(3), "prev_output_tokens": prefix})
+    sentence = torch.arange(3).repeat_interleave(beam)
+    outs = ensemble.reorder_encoder_out(outs, sentence)
+    tokens = NEXT[sentence].clone()
+    tokens[:, 1] = 4 + torch.arange(3 * beam) % 8
+    swapped = (torch.arange(3)[:, None] * beam + torch.arange(beam).flip(0)).flatten()
+    orders = [(1, swapped), (2, torch.cat([torch.arange(beam), torch.arange(2 * beam, 3 * beam)]))]
+    found = steps(ensemble, outs, tokens, orders=orders)
+    following = tokens
+    for step, log_probabilities in enumerate(found):
+        for row in range(len(following)):
+            expected = taught(model, int(sentence[row]), following[row, : step + 1].tolist())[-1]
+            assert (log_probabilities[row] - expected).abs().max() < TOLERANCE
+        for at, new_order in orders:
+            if at == step:
+                following, sentence = following[new_order], sentence[new_order]
 
 
-@pytest.mark.parametrize("flags", VARIANTS)
-@torch.no_grad()
-def test_one_chunk_is_token_by_token(documents, flags):
-    model = model_of(task_with(documents), documents, *flags.split())
-    for number, (source, prefix, forced) in enumerate(zip(SOURCES, PREFIXES, FORCED)):
-        whole = torch.tensor([prefix + forced])
-        encoder_outs = model.encoder(torch.tensor([source]), torch.tensor([len(source)]))
-        state = {}
-        for end in range(1, whole.size(1) + 1):
-            logits, _ = model.decoder(whole[:, :end], encoder_out=encoder_outs, incremental_state=state)
-        ensemble = PrefixedEnsemble([model])
-        encoder_outs = ensemble.forward_encoder(net_input())
-        states = [{}]
-        for end in range(1, len(forced) + 1):
-            tokens = torch.tensor([row[:end] for row in FORCED])
-            found, _ = ensemble.forward_decoder(tokens, encoder_outs, states)
-        assert (found[number] - logits[0, -1].log_softmax(-1)).abs().max() < TOLERANCE
+@each_model
+def test_a_chunk_is_token_by_token(model, without_gradients):
+    """Each row alone, because fairseq steps through rows of one length."""
+    ensemble = PrefixedEnsemble([model])
+    source, prefix = source_of(3), padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    outs = ensemble.forward_encoder({**source, "prev_output_tokens": prefix})
+    in_chunk = steps(ensemble, ensemble.reorder_encoder_out(outs, torch.arange(3)), NEXT)
+    for row in range(3):
+        one = {"src_tokens": source["src_tokens"][row : row + 1], "src_lengths": source["src_lengths"][row : row + 1]}
+        tokens = torch.tensor([PREFIXES[row] + NEXT[row].tolist()])
+        by_token = steps(ensemble, ensemble.forward_encoder(one), tokens)[len(PREFIXES[row]) :]
+        for first, second in zip(in_chunk, by_token, strict=True):
+            assert (first[row] - second[0]).abs().max() < TOLERANCE
 
 
-@torch.no_grad()
-def test_a_prefix_is_read_in_one_call_of_each_layer(documents):
-    model = model_of(task_with(documents), documents)
-    lengths = []
+@pytest.mark.parametrize("model", MODELS[:1] + MODELS[4:6], indirect=True)
+def test_a_prefix_is_read_by_one_call_of_each_layer(model, without_gradients):
+    calls = []
     for layer in model.decoder.layers:
-        layer.register_forward_hook(lambda module, inputs, _: lengths.append(inputs[0].size(0)))
-    PrefixedEnsemble([model]).forward_encoder(net_input())
-    assert lengths == [max(map(len, PREFIXES))] * len(model.decoder.layers)
+        layer.register_forward_hook(lambda module, arguments, output: calls.append(arguments[0].shape[:2]))
+    source = source_of(3)
+    encoder_out = model.encoder(**source)
+    prefix = padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    state = read_prefix(model.decoder, prefix, encoder_out)
+    assert calls == len(model.decoder.layers) * [(11, 3)]
+    assert state[PREFIX]["length"].tolist() == [4, 2, 11]
+    assert not any(layer.self_attn._forward_pre_hooks for layer in model.decoder.layers)

@@ -1,7 +1,5 @@
 """Windows of made documents against windows put together sentence by sentence."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -110,8 +108,8 @@ def test_a_sentence_that_is_too_long_alone_is_treated_as_in_translation(document
 
 def test_batches_in_buckets_have_few_widths_and_hold_each_window_once(documents):
     task = task_with(documents, "--context-sentences", "2", "--num-batch-buckets", "2")
-    found = batches(task, "train", max_tokens=200)
-    assert len(found) > 2 and len({batch["net_input"]["src_tokens"].size(1) for batch in found}) == 2
+    found = batches(task, "train", max_tokens=99)
+    assert len({batch["net_input"]["src_tokens"].size(1) for batch in found}) == 2
     seen = {number: row for batch in found for number, row in rows(batch).items()}
     expected = whole_windows(task, "train", 2)
     assert [seen[number][0] for number in range(64)] == [source for source, _, _ in expected]
@@ -167,12 +165,8 @@ def test_documents_that_do_not_fit_the_data_are_refused(documents, tmp_path, siz
 
 
 def test_data_without_documents_or_separator_are_refused(data, documents, tmp_path):
-    with pytest.raises(ValueError, match="valid.documents' not found; make the data"):
-        task_with(data, "--context-sentences", "1").load_dataset("valid")
-    lacking = shutil.copytree(data, tmp_path / "lacking")
-    write_sizes(lacking, "valid", SIZES["valid"])
     with pytest.raises(ValueError, match="lack <sep>.*prepare.sh --documents"):
-        task_with(lacking, "--context-sentences", "1").load_dataset("valid")
+        task_with(data, "--context-sentences", "1").load_dataset("valid")
     copy = add_documents(data, tmp_path / "data")
     (copy / "valid.documents").unlink()
     with pytest.raises(ValueError, match="valid.documents' not found; make the data"):

@@ -90,7 +90,8 @@ def test_the_default_arms_can_be_listed():
     assert [row[0] for row in rows] == [
         *("softmax", "gaussian", "gaussian_softmax_first", "hedgehog", "hedgehog_softmax_first"),
     ]
-    assert rows[2][1:] == ["5"] and rows[0][1:3] == ["0", "--causal-attention"]
+    assert rows[2][1:] == ["10"] and rows[0][1:3] == ["0", "--causal-attention"]
+    assert rows[4][-2:] == ["--distill-updates", "400"]
 
 
 @pytest.mark.parametrize(

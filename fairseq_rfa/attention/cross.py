@@ -61,9 +61,8 @@ class CrossRFA(RandomFeatureAttention):
             return self._attend(query, key, key_padding_mask), None
         source = self.stored_state(incremental_state, Source)
         directions = source.directions if source else self.directions()
-        dtype, query = query.dtype, self.q_proj(query)
+        phi_q = self.encode(self.q_proj(query), directions, "query").phi
         if incremental_state is None or need_weights:
-            phi_q = self.encode(query, directions, "query").phi
             phi_k, v = self._source_features(key, key_padding_mask, directions)
         if incremental_state is None:
             out = linear_attention.cross(phi_q, phi_k, v, floor=self.floor, observe=self.observer())
@@ -71,13 +70,13 @@ class CrossRFA(RandomFeatureAttention):
             if source is None:
                 source = self._new_source(key, key_padding_mask, directions)
                 self._set_input_buffer(incremental_state, source)
-            out = self._read(query, source)
+            out = self._read(phi_q, source)
 
         weights = None
         if need_weights:
             weights = linear_attention.cross_weights(phi_q, phi_k, floor=self.floor)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
-        return self.join_heads(out, dtype=dtype), weights
+        return self.join_heads(out, dtype=query.dtype), weights
 
     def _attend(self, query: Tensor, key: Tensor, padding: Optional[Tensor]) -> Tensor:
         """All queries at once, (N, B, embed_dim)."""
@@ -153,14 +152,12 @@ class CrossRFA(RandomFeatureAttention):
         return Source(tensors, beams, directions)
 
     @full_precision
-    def _read(self, query: Tensor, source: "Source") -> Tensor:
-        """Projected query (N, sentences · beams, embed_dim), source of sentences → (sentences · beams, H, N, d)"""
-        length, rows, _ = query.shape
-        beams = rows // max(1, source.num_rows)
+    def _read(self, phi_q: Tensor, source: "Source") -> Tensor:
+        """phi_q (sentences · beams, H, N, F) in float32 or wider, source of sentences → (sentences · beams, H, N, d)"""
+        beams = phi_q.size(0) // max(1, source.num_rows)
+        length = phi_q.size(2)
         if beams > 1:
-            # Before there are features, so that nothing is copied at one position.
-            query = query.unflatten(1, (-1, beams)).permute(2, 0, 1, 3).flatten(0, 1)
-        phi_q = self.encode(query, source.directions, "query").phi
+            phi_q = phi_q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
         if "phi" in source:
             result = read_pairs(phi_q, source["phi"], source["values"])
         else:

@@ -17,8 +17,9 @@
 #
 # Prints one line: the signature and the score. Where the data have documents
 # (DATA/SUBSET.documents), a second line has the score of whole documents. A second run with the
-# same checkpoint, data and flags repeats the lines without decoding. How words were split is in DATA/preparation; where it
-# says that the data are in small letters, the score leaves case aside and says so.
+# same checkpoint, data and flags repeats the lines without decoding. How words were split is in
+# DATA/preparation; where it says that the data are in small letters, the score leaves case aside
+# and says so.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
@@ -80,27 +81,33 @@ generate=(
     "${splitting[@]}" --required-batch-size-multiple 1 --no-progress-bar "${flags[@]}"
 )
 order=("${recipes_helper[@]}" hypotheses "$out/generate.txt" "$reference")
-bleu=(
-    sacrebleu "$reference" --input "$out/hypotheses.txt" --metrics bleu --width 2 --format json
-    "${ignoring[@]}"
-)
+metric=(--metrics bleu --width 2 --format json "${ignoring[@]}")
+bleu=(sacrebleu "$reference" --input "$out/hypotheses.txt" "${metric[@]}")
+# Each document becomes one line, translations and reference alike.
 documents=$data/$subset.documents
-# score_documents: each document becomes one line, translations and reference alike.
+join=("${recipes_helper[@]}" whole_documents)
+join_translations=("${join[@]}" "$out/hypotheses.txt" "$documents")
+join_reference=("${join[@]}" "$reference" "$documents")
+bleu_of_documents=(sacrebleu "$out/documents.reference" --input "$out/documents.txt" "${metric[@]}")
+
+# score_documents: sets documents_score to what score_report takes of whole documents.
 score_documents() {
-    local join=("${recipes_helper[@]}" whole_documents)
-    write_file "$out/documents.txt" "${join[@]}" "$out/hypotheses.txt" "$documents" || exit 1
-    write_file "$out/documents.reference" "${join[@]}" "$reference" "$documents" || exit 1
-    write_file "$out/documents.json" sacrebleu "$out/documents.reference" --input "$out/documents.txt" "${bleu[@]:4}" ||
-        fail "sacrebleu stopped; see the lines above"
+    write_file "$out/documents.txt" "${join_translations[@]}" || exit 1
+    write_file "$out/documents.reference" "${join_reference[@]}" || exit 1
+    write_file "$out/documents.json" "${bleu_of_documents[@]}" || fail "sacrebleu stopped; see the lines above"
     documents_score=(--documents "$out/documents.json" --number-of-documents "$(wc -l <"$out/documents.txt")")
 }
 
-documents_score=()
 if [ -n "$dry_run" ]; then
     print_command mkdir -p "$out"
     say "$(print_command "${generate[@]}") >$(print_command "$out/generate.txt")"
     say "$(print_command "${order[@]}") >$(print_command "$out/hypotheses.txt")"
     print_command "${bleu[@]}"
+    if [ -f "$documents" ]; then
+        say "$(print_command "${join_translations[@]}") >$(print_command "$out/documents.txt")"
+        say "$(print_command "${join_reference[@]}") >$(print_command "$out/documents.reference")"
+        print_command "${bleu_of_documents[@]}"
+    fi
     exit 0
 fi
 
@@ -117,6 +124,7 @@ if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$
         fail "fairseq-generate stopped: $(tail -n 1 "$out/generate.log")"
     write_file "$out/hypotheses.txt" "${order[@]}" || exit 1
     write_file "$out/bleu.json" "${bleu[@]}" || fail "sacrebleu stopped; see the lines above"
+    documents_score=()
     [ ! -f "$documents" ] || score_documents
     write_file "$out/score.json" "${recipes_helper[@]}" score_report --checkpoint "$checkpoint" \
         "${documents_score[@]}" --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \

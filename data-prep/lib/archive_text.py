@@ -124,11 +124,6 @@ def matched_segments(first, second, names, keep_entities=False):
     return {key: (text, sets[1][key]) for key, text in sets[0].items()}
 
 
-def paired_segments(first, second, names, keep_entities=False):
-    """Pairs of segments with the same document and id, in the order of the first set."""
-    return list(matched_segments(first, second, names, keep_entities).values())
-
-
 def member_text(archive, name):
     """The whole text of a small file in an archive."""
     return decode(b"".join(member_lines(archive, name)), f"{archive}: {name}")

@@ -41,9 +41,9 @@ def judge(lengths, longest):
 def clean_chunk(pairs, languages, count_tokens, longest):
     """The pairs that are kept, and how often what was found; what follows the two lines of a pair stays with it."""
     kept, found = [], Counter(read=len(pairs))
-    for *pair, rest in ((pair[0], pair[1], pair[2:]) for pair in pairs):
+    for first, second, *rest in pairs:
         try:
-            decoded = [line.decode("utf-8").removesuffix("\n") for line in pair]
+            decoded = [line.decode("utf-8").removesuffix("\n") for line in (first, second)]
         except UnicodeDecodeError:
             found["not UTF-8"] += 1
             continue

@@ -48,16 +48,15 @@ class WindowDataset(LanguagePairDataset):
 
     def set_limits(self, source: Optional[float], target: Optional[float]) -> None:
         """Windows with more tokens than this lose their oldest sentences, on both sides; None for no limit."""
-        pair, starts = self.sentences, None
+        pair = self.sentences
         starts = window_starts(self.first, self.num_context, pair.src_sizes, source)
         if pair.tgt is not None:
             of_target = window_starts(self.first, self.num_context, pair.tgt_sizes, target)
             starts = np.maximum(starts, of_target)
-        sides = [
+        source_windows, target_windows = (
             None if text is None else Windows(text, sizes, starts, separator)
             for text, sizes, separator in zip((pair.src, pair.tgt), (pair.src_sizes, pair.tgt_sizes), self.separators)
-        ]
-        source_windows, target_windows = sides
+        )
         super().__init__(
             source_windows,
             source_windows.sizes,

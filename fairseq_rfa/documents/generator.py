@@ -8,7 +8,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor
 
-from .prefix import PREFIX, padded_on_the_right, positions_after, read_prefix, reorder_prefix
+from .prefix import PREFIX, positions_after, read_prefix, reorder_prefix
 from .windows import SEPARATOR, sentences_of
 
 
@@ -152,7 +152,7 @@ class DocumentGenerator(SequenceGenerator):
                 torch.cat([start, self._joined(context, self.separator, self.separator)[:-1].to(start)])
                 for context in contexts
             ]
-            net_input["prev_output_tokens"] = padded_on_the_right(prefixes, self.pad)
+            net_input["prev_output_tokens"] = collate_tokens(prefixes, self.pad)
             longest = net_input["prev_output_tokens"].size(1)
         self.max_len = self.num_positions - longest
         return net_input

@@ -78,9 +78,3 @@ def _keeping_state(attention: nn.Module, state: IncrementalState) -> Iterator[No
         yield
     finally:
         handle.remove()
-
-
-def padded_on_the_right(rows, padding: int) -> Tensor:
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
-
-

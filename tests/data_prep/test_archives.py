@@ -41,7 +41,7 @@ def test_segments_in_another_order_are_aligned():
     second = "".join(reversed(documents))
     first = '<doc docid="a"><seg id="1">A1</seg><seg id="2">A2</seg></doc>'
     first += '<doc docid="b"><seg id="1">B1</seg><seg id="2">B2</seg></doc>'
-    pairs = archive_text.paired_segments(first, second, ["x", "y"])
+    pairs = list(archive_text.matched_segments(first, second, ["x", "y"]).values())
     assert pairs == [("A1", "a1"), ("A2", "a2"), ("B1", "b1"), ("B2", "b2")]
 
 
@@ -56,7 +56,7 @@ def test_segments_in_another_order_are_aligned():
 )
 def test_segments_that_do_not_match_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        archive_text.paired_segments(SEGMENTS, change(SEGMENTS), ["x", "y"])
+        archive_text.matched_segments(SEGMENTS, change(SEGMENTS), ["x", "y"])
 
 
 @pytest.mark.parametrize(("first", "second"), [(5, 3), (0, 2), (4, 5)])

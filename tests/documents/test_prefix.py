@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from fairseq.data.data_utils import collate_tokens
 
 from document_data import add_documents, model_of, task_with
 from fairseq_rfa.documents.generator import PrefixedEnsemble
-from fairseq_rfa.documents.prefix import PREFIX, padded_on_the_right, read_prefix
+from fairseq_rfa.documents.prefix import PREFIX, read_prefix
 from variants import FLAGS
 
 # Log-probabilities; another order of summation in float32 stays far below, a wrong position or mask far above.
@@ -41,7 +42,7 @@ def model(request, documents):
 
 def source_of(rows):
     sources = [torch.tensor([4 + (row + i) % 8 for i in range(3 + 2 * row)] + [2]) for row in range(rows)]
-    tokens = padded_on_the_right(sources, 1)
+    tokens = collate_tokens(sources, 1)
     return {"src_tokens": tokens, "src_lengths": tokens.ne(1).sum(1)}
 
 
@@ -76,7 +77,7 @@ def test_a_chunk_is_teacher_forcing(model, beam, without_gradients):
     """Prefixes of three lengths side by side, then hypotheses that part, change places and leave."""
     ensemble = PrefixedEnsemble([model])
     ensemble.set_decoder_beam_size(beam)
-    prefix = padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    prefix = collate_tokens([torch.tensor(row) for row in PREFIXES], 1)
     outs = ensemble.forward_encoder({**source_of(3), "prev_output_tokens": prefix})
     sentence = torch.arange(3).repeat_interleave(beam)
     outs = ensemble.reorder_encoder_out(outs, sentence)
@@ -99,7 +100,7 @@ def test_a_chunk_is_teacher_forcing(model, beam, without_gradients):
 def test_a_chunk_is_token_by_token(model, without_gradients):
     """Each row alone, because fairseq steps through rows of one length."""
     ensemble = PrefixedEnsemble([model])
-    source, prefix = source_of(3), padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    source, prefix = source_of(3), collate_tokens([torch.tensor(row) for row in PREFIXES], 1)
     outs = ensemble.forward_encoder({**source, "prev_output_tokens": prefix})
     in_chunk = steps(ensemble, ensemble.reorder_encoder_out(outs, torch.arange(3)), NEXT)
     for row in range(3):
@@ -117,7 +118,7 @@ def test_a_prefix_is_read_by_one_call_of_each_layer(model, without_gradients):
         layer.register_forward_hook(lambda module, arguments, output: calls.append(arguments[0].shape[:2]))
     source = source_of(3)
     encoder_out = model.encoder(**source)
-    prefix = padded_on_the_right([torch.tensor(row) for row in PREFIXES], 1)
+    prefix = collate_tokens([torch.tensor(row) for row in PREFIXES], 1)
     state = read_prefix(model.decoder, prefix, encoder_out)
     assert calls == len(model.decoder.layers) * [(11, 3)]
     assert state[PREFIX]["length"].tolist() == [4, 2, 11]

@@ -65,6 +65,15 @@ def test_sentences_and_whole_documents_have_their_scores(data, trained, tmp_path
     assert times(out) == before
 
 
+def test_a_dry_run_prints_what_is_done_with_documents(data, trained, tmp_path):
+    given = options(data, trained, tmp_path / "test")
+    before = given.index("--")
+    printed = succeed("recipes/score.sh", *given[:before], "--dry-run", *given[before:]).stdout
+    lines = printed.replace("\\\n", " ").splitlines()
+    assert [sum(name in line for line in lines) for name in ("whole_documents", "documents.reference")] == [2, 2]
+    assert not (tmp_path / "test").exists()
+
+
 def test_lines_and_documents_must_agree():
     assert whole_documents.whole_documents(["a", "b", "c"], [1, 2]) == ["a", "b c"]
     with pytest.raises(ValueError, match="3 lines, but documents of 2 sentences"):

@@ -238,7 +238,8 @@ def test_an_option_changes_nothing_exactly_where_it_is_called_unread(data, task,
 
 
 def test_every_option_has_its_needs():
-    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - {"causal_attention", "cross_attention", "encoder_attention"}
+    choices = {"causal_attention", "cross_attention", "encoder_attention"}
+    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - choices
     assert set(NEEDS) - set(VALUES) == {
         "rfa_chunk_size",
         "rfa_monitor",

@@ -35,6 +35,7 @@ class CausalRFA(RandomFeatureAttention):
         options: those of `RandomFeatureAttention`.
     """
 
+    place = "causal"
     separators: Optional[Separators] = None
     """Where separators stand in the current call; a sentence gate needs it."""
 

@@ -60,7 +60,7 @@ def recurrence(
         log_gate = F.logsigmoid(gate_logits)
         if sentence_gate:
             log_keep, log_add = F.pad(log_gate[..., :-1], (1, 0)), torch.zeros_like(log_gate)
-            log_kept_after = log_gate[..., -1]
+            log_kept_after = log_gate[..., -1:].sum(-1)
         else:
             log_keep, log_add = log_gate, F.logsigmoid(-gate_logits)
     if log_factor is None:

@@ -238,8 +238,11 @@ def test_an_option_changes_nothing_exactly_where_it_is_called_unread(data, task,
 
 
 def test_every_option_has_its_needs():
-    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - {"causal_attention", "cross_attention", "encoder_attention"}
+    attentions = {"causal_attention", "cross_attention", "encoder_attention"}
+    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - attentions
     assert set(NEEDS) - set(VALUES) == {
+        "rfa_sentence_gate",  # both act on windows of sentences, see tests/documents/test_sentence_gate.py
+        "rfa_sentence_gate_bias",
         "rfa_chunk_size",
         "rfa_monitor",
         "decoding_precision",

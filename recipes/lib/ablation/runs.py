@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_threads, status_of
+from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_number, status_of
 from training_log import TrainingLog, read_training_log
 
 SCRIPT = "recipes/ablation.sh"
@@ -47,7 +47,7 @@ def read_results(run, folder):
     if path.exists() or run.status == COMPLETE:
         run.log = read_training_log(path)
     if (folder / "threads").exists():
-        run.threads = read_threads(folder / "threads")
+        run.threads = read_number(folder / "threads")
     if run.status == COMPLETE:
         for what, value in {
             "no line \"valid on 'valid' subset\"": run.log.perplexities,

@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_threads, status_of
+from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_number, status_of
 from training_log import TrainingLog, read_training_log
 
 SCRIPT = "recipes/seeds.sh"
@@ -61,7 +61,7 @@ def read_results(run, subsets):
             raise ValueError(
                 f"'{path}' has no finite perplexity of 'valid'; remove '{run.folder}' and train this run again"
             )
-        run.threads = read_threads(run.folder / "threads")
+        run.threads = read_number(run.folder / "threads")
         run.scores = {subset: read_score(run.folder / subset / "score.json", SCRIPT) for subset in subsets}
     return run
 

@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_threads, status_of
+from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_number, status_of
 from training_log import TrainingLog, read_training_log
 
 from .curves import Curves, Loss, read_curves, read_validation
@@ -71,7 +71,7 @@ def read_results(run, folder):
     if path.exists() or complete:
         run.log, run.curves = read_training_log(path), read_curves(path)
     if (folder / "threads").exists():
-        run.threads = read_threads(folder / "threads")
+        run.threads = read_number(folder / "threads")
     if not complete or run.kind == "train":
         return run
     for what, value in {

@@ -129,7 +129,7 @@ if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$
     documents_score=()
     [ ! -f "$documents" ] || score_documents
     write_file "$out/score.json" "${recipes_helper[@]}" score_report --checkpoint "$checkpoint" \
-        "${documents_score[@]}" --generated "$out/generate.txt" --peak-memory "$out/peak_memory" \
+        "${documents_score[@]}" --log "$out/generate.log" --peak-memory "$out/peak_memory" \
         --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
         --case "$letter_case" --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
     rm -f -- "$out"/{bleu.json,peak_memory} "$out"/documents.{reference,json}

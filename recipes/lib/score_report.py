@@ -41,9 +41,9 @@ def score_of(bleu):
     }
 
 
-def decoding(generated, peak_memory):
-    """Seconds of the searches by fairseq-generate's own clock, None where its output lacks them, and bytes at the peak."""
-    with open(generated, encoding="utf-8", newline="\n") as stream:
+def decoding(log, peak_memory):
+    """Seconds of the searches by fairseq-generate's own clock, None where its log lacks them, and bytes at the peak."""
+    with open(log, encoding="utf-8", errors="replace") as stream:
         found = [match[1] for match in map(SECONDS.search, stream) if match]
     with open(peak_memory, encoding="ascii") as stream:
         return {"seconds": float(found[-1]) if found else None, "peak_memory": int(stream.read())}
@@ -64,7 +64,7 @@ def report(bleu, checkpoints, options):
         "subset": options.subset,
         "sentences": options.sentences,
         "beam": options.beam,
-        "decoding": decoding(options.generated, options.peak_memory),
+        "decoding": decoding(options.log, options.peak_memory),
         "case": options.case,
         "flags": options.flags,
         **signature,
@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--sentences", type=int, required=True)
     parser.add_argument("--documents", help="what sacrebleu says of whole documents")
     parser.add_argument("--number-of-documents", type=int)
-    parser.add_argument("--generated", required=True, help="the output of fairseq-generate")
+    parser.add_argument("--log", required=True, help="what fairseq-generate says of itself")
     parser.add_argument("--peak-memory", required=True, help="file with the bytes that decoding took")
     parser.add_argument("--case", choices=("mixed", "lowercase"), default="mixed")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[])

@@ -5,20 +5,20 @@ import statistics
 from study import COMPLETE
 
 
-def spread(values):
+def spread(values, digits=3):
     """Mean and sample standard deviation; None where there are too few values."""
     return {
-        "mean": round(statistics.mean(values), 3) if values else None,
-        "sd": round(statistics.stdev(values), 3) if len(values) > 1 else None,
+        "mean": round(statistics.mean(values), digits) if values else None,
+        "sd": round(statistics.stdev(values), digits) if len(values) > 1 else None,
     }
 
 
-def number(found, sign=""):
+def number(found, sign="", digits=2):
     """Mean ± sample standard deviation, as far as there are any."""
     if found["mean"] is None:
         return ""
-    text = f"{found['mean']:{sign}.2f}".replace("-", "−")
-    return text if found["sd"] is None else f"{text} ± {found['sd']:.2f}"
+    text = f"{found['mean']:{sign}.{digits}f}".replace("-", "−")
+    return text if found["sd"] is None else f"{text} ± {found['sd']:.{digits}f}"
 
 
 def what_differs(arm):

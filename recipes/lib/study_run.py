@@ -5,7 +5,7 @@ import math
 import sys
 from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_text, read_number, status_of
+from study import COMPLETE, FAILED, NOT_RUN, read_number, read_text, status_of
 from training_log import TrainingLog, read_training_log
 
 

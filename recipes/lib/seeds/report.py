@@ -12,7 +12,7 @@ from over_seeds import spread
 from study import COMPLETE
 from study_report import write_report
 
-from .runs import SCRIPT, read_lines, read_all
+from .runs import SCRIPT, read_all, read_lines
 from .significance import paired_bootstrap
 from .tables import markdown
 

@@ -7,10 +7,11 @@ prints the result of one run in a line.
 
 import dataclasses
 
+from losses import Loss, read_validation
 from study import COMPLETE, read_score
 from study_run import StudyRun, print_run, read_runs
 
-from .curves import Curves, Loss, read_curves, read_validation
+from .curves import Curves, read_curves
 
 SCRIPT = "recipes/transfer-study.sh"
 OTHER = {"softmax": "rfa", "rfa": "softmax"}

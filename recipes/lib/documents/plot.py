@@ -36,7 +36,7 @@ def draw(axes, found, value, label="{}", **style):
 
 def draw_bleu(axes, found, subset):
     draw(axes, found, lambda result: result["bleu"].get(subset))
-    draw(axes, found, lambda result: result["document_bleu"].get(subset), "{}, documents", linestyle="--", alpha=0.5)
+    draw(axes, found, lambda result: result["document_bleu"].get(subset), None, linestyle="--", alpha=0.5)
     axes.set_ylabel(f"BLEU, {subset}")
     axes.set_title("sentences, and whole documents (dashed)", fontsize=10)
 
@@ -50,7 +50,7 @@ def draw_seconds(axes, found):
     if timed:
         axes.set_ylim(bottom=0)
     elif jobs is not None:
-        text = f"not timed: {study.shown(jobs)} runs at a time"
+        text = f"nothing was timed; runs at a time: {study.shown(jobs)}"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center")
 
 

@@ -63,7 +63,7 @@ def parse_arguments(arguments, description):
     if options.command == "documents":
         _set_windows(parser, options)
     options.lengths = sorted(set(options.lengths))
-    least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1)
+    least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1) + (options.command == "documents")
     if options.vocabulary < least:
         parser.error(f"--vocabulary {options.vocabulary}: use at least {least}")
     _check_decoding_precision(parser, options)
@@ -88,6 +88,9 @@ def _set_windows(parser, options):
     """What the other commands have: lengths are those of whole windows, source and target alike."""
     if SOFTMAX not in options.models:
         parser.error(f"--models {' '.join(options.models)}: add {SOFTMAX}, which the others are compared with")
+    places = [flag for flag in options.flags if flag.partition("=")[0].endswith("_attention")]
+    if places:
+        parser.error(f"--flags {' '.join(places)}: --models says where there is softmax; leave it out")
     options.models = [name for name in WINDOW_MODELS if name in options.models]
     options.windows = sorted(set(options.windows))
     options.lengths = [window * options.sentence_length for window in options.windows]

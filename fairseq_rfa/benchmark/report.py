@@ -17,12 +17,15 @@ def signature(options, device):
     args = model_options(options, "rfa", max(options.lengths))
     searched = ("batch_size", "beam", "decoding_precision")
     sizes = {"decode": searched, "train": ("tokens",), "documents": ("models", "sentence_length", *searched)}
+    models = getattr(options, "models", ())
+    in_encoder = args.encoder_attention == "rfa" or any(name.endswith("encoder_rfa") for name in models)
+    places = ["causal", "cross"] + ["encoder"] * in_encoder
     return {
         "command": options.command,
         "arch": options.arch,
         "baseline": options.baseline,
         "map": str(args.rfa_feature_map),
-        "directions": f"{args.rfa_causal_dim}/{args.rfa_cross_dim}",
+        "directions": "/".join(str(getattr(args, f"rfa_{place}_dim")) for place in places),
         "gate": "yes" if args.rfa_gate else "no",
         "flags": " ".join(options.flags) or "none",
         "seed": options.seed,

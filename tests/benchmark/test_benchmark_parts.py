@@ -193,4 +193,4 @@ def test_a_process_that_fails_is_said_in_one_line(monkeypatch, messages, said):
     failed = SimpleNamespace(returncode=-9, stdout="", stderr=messages)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(ValueError, match=f"memory of rfa at length 4: {said}; use .*--no-memory$"):
-        benchmark_memory.peak_memory(Namespace(out=None), "rfa", 4)
+        benchmark_memory.peak_memory(Namespace(command="train", out=None), "rfa", 4)

@@ -128,6 +128,15 @@ def test_beams_and_samples(text, text_checkpoint):
     assert len(beams) == 22
 
 
+def test_text_beyond_the_length_of_training(text, text_checkpoint):
+    """With another number of positions; without it fairseq stops before."""
+    flags = ["--beam", "1", "--max-len-b", "30"]
+    longer = ["--min-len", "30", "--model-overrides", "{'max_target_positions': 64}"]
+    short, long = (results(continue_here(text, text_checkpoint, *flags, *more)) for more in ([], longer))
+    assert max(len(fields[-1].split()) for _, fields in short) < SEGMENT
+    assert {len(fields[-1].split()) for _, fields in long} == {1, 30}  # a line of one word is a prefix as a whole
+
+
 def test_interactive_continues_every_line(text, text_checkpoint, tmp_path):
     flags = ["--user-dir", PLUGIN, "--path", text_checkpoint, "--task", "language_modeling", "--cpu", "--beam", "2"]
     lines = ["a b c", "", "d", "unknown", "a b c"]

@@ -62,7 +62,6 @@ def test_round_trip(text, tmp_path, trained, name):
     assert losses[0] == losses[2] != losses[1]
     model = load_lm(there, text)
     assert model.max_positions() == SEGMENT
-    assert not [option for option in vars(model.decoder.cfg) if option == "encoder_layers"]
     assert len(results(continue_here(text, there, "--beam", "2"))) == 11
     assert load_lm(trained(name), text).decoder.layers[0].normalize_before == model.decoder.layers[0].normalize_before
 
@@ -81,7 +80,10 @@ def test_softmax_of_this_package_is_that_of_fairseq(text, tmp_path, trained, nam
 def test_fitted_and_distilled(text, tmp_path, trained, capsys, name):
     """Softmax teaches hedgehog, and what σ is fitted to comes nearer to softmax than what is not."""
     learning = f"--distill-data {text} --distill-updates 60 --distill-tokens 64"
-    flags = {"fitted": f"--rfa-feature-map positive --fit-data {text}", "distilled": f"--rfa-feature-map hedgehog {learning}"}
+    flags = {
+        "fitted": f"--rfa-feature-map positive --fit-data {text}",
+        "distilled": f"--rfa-feature-map hedgehog {learning}",
+    }
     for way, words in flags.items():
         main(["--to", "rfa", *words.split(), str(trained(name)), str(tmp_path / f"{way}.pt")])
     printed = capsys.readouterr().out
@@ -89,7 +91,7 @@ def test_fitted_and_distilled(text, tmp_path, trained, capsys, name):
     main(["--to", "rfa", "--rfa-feature-map", "hedgehog", str(trained(name)), str(tmp_path / "not_distilled.pt")])
     softmax = float(eval_lm_here(text, trained(name))["loss"])
     loss = {way: float(eval_lm_here(text, tmp_path / f"{way}.pt")["loss"]) for way in (*flags, "not_distilled")}
-    assert abs(loss["distilled"] - softmax) < abs(loss["not_distilled"] - softmax) or loss["distilled"] < softmax
+    assert abs(loss["distilled"] - softmax) < abs(loss["not_distilled"] - softmax)
     assert loss["fitted"] - softmax < 0.2  # bits of about 3
 
 

@@ -58,6 +58,13 @@ class TransformerRFAConfig(TransformerConfig):
     rfa_gate_bias: float = field(
         default=2.0, metadata={"help": "where the gate's bias starts; the gate is its sigmoid"}
     )
+    rfa_sentence_gate: bool = field(
+        default=False,
+        metadata={"help": "gate the causal state at the ends of sentences alone, with --task document_translation"},
+    )
+    rfa_sentence_gate_bias: float = field(
+        default=2.0, metadata={"help": "where the bias of the sentence gate starts; the gate is its sigmoid"}
+    )
     rfa_num_matrices: int = field(
         default=200, metadata={"help": "number of random matrices in the pool of each attention"}
     )
@@ -163,8 +170,9 @@ class TransformerRFAConfig(TransformerConfig):
             raise _refusal(self, "rfa_local_window", "0 (no window) or more")
         if self.rfa_exact_updates < 0:
             raise _refusal(self, "rfa_exact_updates", "0 (features from the start) or more")
-        if not math.isfinite(self.rfa_gate_bias):
-            raise _refusal(self, "rfa_gate_bias", "a finite number")
+        for name in ("rfa_gate_bias", "rfa_sentence_gate_bias"):
+            if not math.isfinite(getattr(self, name)):
+                raise _refusal(self, name, "a finite number")
         if not 0 <= self.rfa_seed <= LARGEST_SEED:
             raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
         sides = {"decoder": (self.causal_attention, self.cross_attention), "encoder": (self.encoder_attention,)}
@@ -184,11 +192,15 @@ class TransformerRFAConfig(TransformerConfig):
                     "estimates no other; use 0, or one of the maps "
                     + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
                 )
-        if self.rfa_exact_updates and self.rfa_gate and self.causal_attention == "rfa":
-            raise ValueError(
-                f"--rfa-exact-updates is {self.rfa_exact_updates}, but the exact kernel has no gate; use 0, or leave "
-                "--rfa-gate out"
-            )
+        gates = [_flag(name) for name in ("rfa_gate", "rfa_sentence_gate") if getattr(self, name)]
+        if self.causal_attention == "rfa" and gates:
+            if len(gates) == 2:
+                raise ValueError(f"{' and '.join(gates)} gate the same sums; leave one of them out")
+            if self.rfa_exact_updates:
+                raise ValueError(
+                    f"--rfa-exact-updates is {self.rfa_exact_updates}, but the exact kernel has no gate; use 0, or "
+                    f"leave {gates[0]} out"
+                )
         if self.rfa_orthogonal and feature_map.source != "pool":
             raise ValueError(f"--rfa-orthogonal: the map {name} has no random directions; drop the flag")
         if self.rfa_unnormalized and not feature_map.unit_length:

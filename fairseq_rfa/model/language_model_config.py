@@ -6,11 +6,9 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 
 from .config import RFA_OPTIONS, TransformerRFAConfig
 
-OTHER_PLACES = ("cross", "encoder")
-"""Words in the names of the options of attentions that a decoder alone has not."""
-LANGUAGE_MODEL_OPTIONS = [
-    option for option in RFA_OPTIONS if not any(place in option.name.split("_") for place in OTHER_PLACES)
-]
+OF_TRANSLATION = {"cross", "encoder", "sentence"}
+"""Words in the names of options of attentions, and of separators of sentences, that a decoder alone has not."""
+LANGUAGE_MODEL_OPTIONS = [option for option in RFA_OPTIONS if OF_TRANSLATION.isdisjoint(option.name.split("_"))]
 TransformerRFALanguageModelConfig = make_dataclass(
     "TransformerRFALanguageModelConfig",
     [

@@ -23,14 +23,17 @@ PLACES = {
 OF_DECODER = ("causal", "cross")
 """The places that have random features where nobody says otherwise."""
 
-SIGMA, GATE = (".sigma",), (".gate_proj.weight", ".gate_proj.bias")
+SIGMA = (".sigma",)
+GATE, SENTENCE_GATE = (
+    tuple(f".{projection}.{name}" for name in ("weight", "bias")) for projection in ("gate_proj", "sentence_gate_proj")
+)
 MAPS = tuple(
     tuple(f".{name}" for name in known.parameters.values()) for known in FEATURE_MAPS.values() if known.parameters
 )
 """Of each map that has parameters."""
-GROUPS = {"causal": (SIGMA, GATE, *MAPS), "cross": (SIGMA, *MAPS), "encoder": (SIGMA, *MAPS)}
+GROUPS = {"causal": (SIGMA, GATE, SENTENCE_GATE, *MAPS), "cross": (SIGMA, *MAPS), "encoder": (SIGMA, *MAPS)}
 """Endings of names that an attention has together or not at all; every random feature attention has the first."""
-RFA_PARAMETERS = SIGMA + GATE + sum(MAPS, ())
+RFA_PARAMETERS = SIGMA + GATE + SENTENCE_GATE + sum(MAPS, ())
 """Endings of the names that only random feature attention has. All other names are those of fairseq's Transformer."""
 
 PROJECTIONS = tuple(f"{{attention}}.{letter}_proj." for letter in ("q", "k", "v", "out"))

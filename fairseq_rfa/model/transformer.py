@@ -7,9 +7,10 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from omegaconf import OmegaConf
 
-from ..attention import CrossRFA
+from ..attention import CausalRFA, CrossRFA
 from ..attention.order import is_identity, rows_of
 from ..attention.packed_linear import search
+from ..attention.separators import Separators
 from ..compat import rebuild_batches_each_epoch
 from .config import RFA_OPTIONS, TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
@@ -26,6 +27,9 @@ from .unread_options import warn_of_unread_options
 
 
 class TransformerRFADecoder(TransformerDecoderBase):
+    separators = None
+    """`Separators` for the sentence gates of the layers, if they have them. Without an annotation for torch.jit."""
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         if not hasattr(self, "pools"):
             self.pools = self._build_pools(cfg)
@@ -72,6 +76,9 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "full_context_alignment looks at later target positions, which causal RFA cannot; "
                 "use --causal-attention softmax"
             )
+        if self.separators is not None:
+            # The layers get the newest token alone where they have a state.
+            self.separators.read(prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:])
         self._mask_padding_unasked_on_xla(prev_output_tokens)
         features, extra = super().extract_features(
             prev_output_tokens,
@@ -88,6 +95,13 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "decode without --fp16, or check the checkpoint for NaN"
             )
         return features, extra
+
+    def tell_separators(self, symbol):
+        """From now on the sentence gates of the layers know where this symbol of the dictionary stands."""
+        self.separators = Separators(symbol)
+        for attention in self.modules():
+            if isinstance(attention, CausalRFA):
+                attention.separators = self.separators
 
     def _mask_padding_unasked_on_xla(self, tokens):
         """fairseq asks whether there is padding, which on XLA would wait for values; with this option it does not ask.
@@ -110,6 +124,21 @@ class TransformerRFADecoder(TransformerDecoderBase):
 
     def __prepare_scriptable__(self):
         return in_classes_of_fairseq(self)
+
+
+def separator_of(task):
+    """The symbol between the sentences of a target, in a task that makes windows of them.
+
+    Raises:
+        ValueError: the task makes none.
+    """
+    symbol = getattr(task, "target_separator", None)
+    if symbol is None:
+        raise ValueError(
+            "--rfa-sentence-gate acts where a separator of sentences stands, and this task makes none; use --task "
+            "document_translation, or leave the flag out"
+        )
+    return symbol
 
 
 @register_model("transformer_rfa")
@@ -138,6 +167,8 @@ class TransformerRFAModel(FairseqHooks, TransformerModelBase):
         warn_of_unread_options(cfg)
         rebuild_batches_each_epoch(task)
         model = super().build_model(cfg, task)
+        if cfg.causal_attention == "rfa" and cfg.rfa_sentence_gate:
+            model.decoder.tell_separators(separator_of(task))
         model.monitor = monitor_of(everything, cfg.rfa_monitor, model)
         return model
 

@@ -73,6 +73,10 @@ def _gate(config):
     return None if config.rfa_gate else "without --rfa-gate"
 
 
+def _sentence_gate(config):
+    return None if config.rfa_sentence_gate else "without --rfa-sentence-gate"
+
+
 def _denominator_without_gate(config):
     if _has_causal_alone(config):
         return _causal(config) or config.rfa_gate and "with --rfa-gate" or None
@@ -118,6 +122,8 @@ NEEDS = {
     "rfa_encoder_dim": (_encoder, _matrices),
     "rfa_gate": (_causal,),
     "rfa_gate_bias": (_causal, _gate),
+    "rfa_sentence_gate": (_causal,),
+    "rfa_sentence_gate_bias": (_causal, _sentence_gate),
     "rfa_num_matrices": (_features, _pool),
     "rfa_seed": (_features, _pool),
     "rfa_orthogonal": (_features, _drawn_matrices),

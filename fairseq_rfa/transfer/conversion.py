@@ -128,7 +128,7 @@ def _refuse_options_of_other_kinds(given, kind):
     known = [option.name for option in kind.options]
     for name in given:
         if name not in known:
-            raise ValueError(f"--{name.replace('_', '-')}: {kind.ours} has no such attention; leave it out")
+            raise ValueError(f"--{name.replace('_', '-')}: {kind.ours} has no such option; leave it out")
 
 
 def _places_that_change(source, to, options):

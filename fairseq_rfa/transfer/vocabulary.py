@@ -10,6 +10,8 @@ from .kinds import LANGUAGE_MODEL
 
 ADAPTIVE = "embed_tokens.embeddings."
 """How the names of adaptive embeddings begin: each cluster of words has a table, and a projection after it."""
+NO_SYMBOL = -1
+"""In place of the separator of sentences: what is converted here reads each sentence alone."""
 
 
 def number_of_words(state, side):
@@ -35,7 +37,9 @@ def task_with(state, kind):
     if kind is LANGUAGE_MODEL:
         size = len(state.get("decoder.output_projection.weight", source))  # adaptive ones are as large as the input
         return LanguageModelingTask(Namespace(), source, _same_or_other(source, size))
-    return TranslationTask(TranslationConfig(), source, _same_or_other(source, sizes[1]))
+    task = TranslationTask(TranslationConfig(), source, _same_or_other(source, sizes[1]))
+    task.target_separator = NO_SYMBOL
+    return task
 
 
 def _same_or_other(dictionary, size):

@@ -268,8 +268,10 @@ def test_task_with_two_languages_is_refused(data):
     )
 
 
-@pytest.mark.parametrize("flag", ["--cross-attention", "--rfa-cross-dim", "--rfa-cross-sigma-init", "--encoder-layers"])
-def test_options_of_an_encoder_are_none_of_this_model(text, capsys, flag):
+@pytest.mark.parametrize(
+    "flag", ["--cross-attention", "--encoder-attention", "--rfa-cross-dim", "--rfa-sentence-gate", "--encoder-layers"]
+)
+def test_options_of_translation_are_none_of_this_model(text, capsys, flag):
     with pytest.raises(SystemExit):
         parse_lm(text, flag, "1")
     assert flag in capsys.readouterr().err

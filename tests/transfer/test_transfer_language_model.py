@@ -103,9 +103,9 @@ def test_training_goes_on(text, tmp_path, trained):
     assert read_checkpoint(path)["optimizer_history"][-1]["num_updates"] == 36
 
 
-@pytest.mark.parametrize("flag", ["--rfa-cross-dim", "--rfa-encoder-dim"])
+@pytest.mark.parametrize("flag", ["--rfa-cross-dim", "--rfa-encoder-dim", "--rfa-sentence-gate-bias"])
 def test_options_of_other_attentions_are_refused(tmp_path, trained, flag):
-    with pytest.raises(SystemExit, match=f"{flag}: transformer_lm_rfa has no such attention; leave it out"):
+    with pytest.raises(SystemExit, match=f"{flag}: transformer_lm_rfa has no such option; leave it out"):
         main(["--to", "rfa", flag, "32", str(trained("ours")), str(tmp_path / "rfa.pt")])
 
 

@@ -80,6 +80,8 @@ generate=(
     --path "$checkpoint" --gen-subset "$subset" --beam "$beam" --nbest 1
     "${splitting[@]}" --required-batch-size-multiple 1 --no-progress-bar "${flags[@]}"
 )
+# Not through recipes_helper, whose PYTHONPATH is none of fairseq's.
+measured=(python -P "$root/recipes/lib/peak_memory.py" "$out/peak_memory")
 order=("${recipes_helper[@]}" hypotheses "$out/generate.txt" "$reference")
 metric=(--metrics bleu --width 2 --format json "${ignoring[@]}")
 bleu=(sacrebleu "$reference" --input "$out/hypotheses.txt" "${metric[@]}")
@@ -120,16 +122,17 @@ settings=$(
 if [ ! -f "$out/score.json" ] || [ "$(cat -- "$out/settings" 2>/dev/null)" != "$settings" ]; then
     rm -f -- "$out"/{settings,score.json,generate.txt,hypotheses.txt} "$out"/documents.{txt,reference,json}
     say "decoding $subset with beam $beam" >&2
-    write_file "$out/generate.txt" "${generate[@]}" 2>"$out/generate.log" ||
+    write_file "$out/generate.txt" "${measured[@]}" "${generate[@]}" 2>"$out/generate.log" ||
         fail "fairseq-generate stopped: $(tail -n 1 "$out/generate.log")"
     write_file "$out/hypotheses.txt" "${order[@]}" || exit 1
     write_file "$out/bleu.json" "${bleu[@]}" || fail "sacrebleu stopped; see the lines above"
     documents_score=()
     [ ! -f "$documents" ] || score_documents
     write_file "$out/score.json" "${recipes_helper[@]}" score_report --checkpoint "$checkpoint" \
-        "${documents_score[@]}" --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
+        "${documents_score[@]}" --log "$out/generate.log" --peak-memory "$out/peak_memory" \
+        --subset "$subset" --beam "$beam" --sentences "$(wc -l <"$out/hypotheses.txt")" \
         --case "$letter_case" --flags "${flags[@]}" <"$out/bleu.json" || fail "cannot write $out/score.json"
-    rm -f -- "$out"/bleu.json "$out"/documents.{reference,json}
+    rm -f -- "$out"/{bleu.json,peak_memory} "$out"/documents.{reference,json}
     write_file "$out/settings" printf '%s\n' "$settings"
 fi
 [ -z "$json" ] || write_file "$json" cat -- "$out/score.json"

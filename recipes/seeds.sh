@@ -28,6 +28,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib/common.sh"
 source "$here/lib/one_run.sh"
 source "$here/lib/queue.sh"
+source "$here/lib/arms.sh"
 
 arms=(
     "softmax                 0  --causal-attention softmax --cross-attention softmax"
@@ -37,7 +38,7 @@ arms=(
     "hedgehog_softmax_first  10 --rfa-feature-map hedgehog --distill-updates 400"
 )
 
-data='' out='' seeds='1 2 3' file='' max_epoch=20 jobs=1 beam=5 list='' table_only='' flags=()
+data='' out='' seeds='1 2 3' max_epoch=20 jobs=1 beam=5 list='' table_only='' flags=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
@@ -48,9 +49,7 @@ while [ $# -gt 0 ]; do
             ;;
         --arms)
             need_value "$@"
-            file=$2
-            need_file "$file" "--arms must be a file with lines NAME SOFTMAX_EPOCHS FLAGS…"
-            mapfile -t arms < <(grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' -- "$file")
+            read_arms "$2"
             shift 2
             ;;
         --list | --table-only) set_option "$1" yes; shift ;;
@@ -64,28 +63,13 @@ write_report() {
     cat -- "$out/seeds.md"
 }
 
-# check_arms: refuses lines that are no arms, and sets rows to the queue: all arms with the first seed,
-# then all with the next, so that a part of it can be compared as well.
-check_arms() {
-    local arm seed name epochs words names=' '
-    for seed in $seeds; do
-        need_whole_number --seeds "$seed"
-    done
-    [ ${#arms[@]} -gt 0 ] || fail "--arms '$file' holds no arm; write lines NAME SOFTMAX_EPOCHS FLAGS…"
-    for arm in "${arms[@]}"; do
-        read -r name epochs words <<<"$arm"
-        [[ $name =~ ^[A-Za-z0-9_.-]+$ ]] || fail "arm '$name': a name has letters, digits and _ . - only"
-        [[ $names != *" $name "* ]] || fail "arm '$name' occurs twice; give each a name of its own"
-        names+="$name "
-        [[ $epochs =~ ^[0-9]+$ ]] && [ "$epochs" -lt "$max_epoch" ] ||
-            fail "arm '$name': '$epochs' epochs of softmax; use a number from 0 to less than --max-epoch $max_epoch"
-        read -ra words <<<"$words"
-        refuse_flags --save-dir --user-dir --max-epoch --max-update --seed --softmax-epochs -- "${words[@]}"
-        [[ ! ${words[*]} =~ (^|\ )(--arch|--restart-lr|--restart-warmup|--distill-updates)$ ]] ||
-            fail "arm '$name': option ${BASH_REMATCH[2]} needs a value"
-    done
+# plan_rows: sets rows to the queue: all arms with the first seed, then all with the next, so that a part of it can be
+# compared as well.
+plan_rows() {
+    local arm seed name words
     rows=()
     for seed in $seeds; do
+        need_whole_number --seeds "$seed"
         for arm in "${arms[@]}"; do
             read -r name words <<<"$arm"
             rows+=("$name-seed-$seed $name $seed $words")
@@ -95,27 +79,11 @@ check_arms() {
 
 # train_and_score FOLDER ARM SEED SOFTMAX_EPOCHS WORDS…
 train_and_score() {
-    local folder=$1 seed=$3 options=(--max-epoch "$max_epoch") own=() subset decoding=()
-    [ "$4" -eq 0 ] || options+=(--softmax-epochs "$4")
+    local folder=$1 seed=$3 epochs=$4 subset
     shift 4
-    while [ $# -gt 0 ]; do
-        case $1 in
-            --arch | --restart-lr | --restart-warmup | --distill-updates)
-                options+=("$1" "$2")
-                shift
-                ;;
-            --fit-sigma) options+=("$1") ;;
-            *) own+=("$1") ;;
-        esac
-        shift
-    done
-    [[ " ${flags[*]} " != *" --cpu "* ]] || decoding=(--cpu)
-    bash "$here/train.sh" --data "$data/binarized" --out "$folder" "${options[@]}" \
-        -- "${flags[@]}" --seed "$seed" "${own[@]}" || return 1
+    train_arm "$folder" "$seed" "$epochs" --max-epoch "$max_epoch" -- "$@" || return 1
     for subset in "${subsets[@]}"; do
-        bash "$here/score.sh" --data "$data/binarized" --checkpoint "$folder/checkpoint_best.pt" \
-            --reference "$data/raw/$subset.$target" --subset "$subset" --beam "$beam" --out "$folder/$subset" \
-            -- "${decoding[@]}" || return 1
+        score_arm "$folder" "$subset" "$subset" || return 1
     done
     write_file "$folder/complete" "${recipes_helper[@]}" seeds.runs "$folder" "${subsets[@]}"
 }
@@ -134,29 +102,19 @@ for option in max_epoch jobs beam; do
     need_whole_number "--${option//_/-}" "${!option}"
 done
 refuse_flags --save-dir --user-dir --arch --max-epoch --max-update --seed -- "${flags[@]}"
-check_arms
+check_arms "$max_epoch"
+plan_rows
 need_command python fairseq-train fairseq-generate sacrebleu sha256sum flock
-[ -d "$data/binarized" ] || fail "--data '$data' has no folder 'binarized'; make it with data-prep/"
-find_languages "$data/binarized" valid
-read_preparation "$data/binarized"
-subsets=(valid)
-for file in "$data"/raw/test*."$target"; do
-    [ ! -f "$file" ] || subsets+=("$(basename -- "$file" ".$target")")
-done
-for subset in "${subsets[@]}"; do
-    find_languages "$data/binarized" "$subset"
-    need_file "$data/raw/$subset.$target" "--data must hold the raw text; make it with data-prep/"
-done
+find_subsets
 
 make_folder "$out"
 out=$(absolute_path "$out")
 lock_folder
-prepared=("$data/binarized"/{"$pieces",dict.*.txt,train.*.bin,valid.*.bin,test*.bin})
 same_settings "$out/settings" "max-epoch=$max_epoch
 beam=$beam
 flags=${flags[*]@Q}
 subsets=${subsets[*]}
-data=$(cat -- "${prepared[@]}" | sha256sum | cut -d ' ' -f 1)"
+data=$(data_checksum)"
 for subset in "${subsets[@]}"; do
     write_file "$out/reference.$subset" cat -- "$data/raw/$subset.$target"
 done

@@ -8,10 +8,12 @@ import argparse
 import json
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+SECONDS = re.compile(r"Translated [\d,]+ sentences \([\d,]+ tokens\) in ([\d.]+)s ")
 
 
 def made_with():
@@ -39,6 +41,14 @@ def score_of(bleu):
     }
 
 
+def decoding(log, peak_memory):
+    """Seconds of the searches by fairseq-generate's own clock, None where its log lacks them, and bytes at the peak."""
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        found = [match[1] for match in map(SECONDS.search, stream) if match]
+    with open(peak_memory, encoding="ascii") as stream:
+        return {"seconds": float(found[-1]) if found else None, "peak_memory": int(stream.read())}
+
+
 def report(bleu, checkpoints, options):
     signature = made_with()
     documents = {}
@@ -54,6 +64,7 @@ def report(bleu, checkpoints, options):
         "subset": options.subset,
         "sentences": options.sentences,
         "beam": options.beam,
+        "decoding": decoding(options.log, options.peak_memory),
         "case": options.case,
         "flags": options.flags,
         **signature,
@@ -68,6 +79,8 @@ def main():
     parser.add_argument("--sentences", type=int, required=True)
     parser.add_argument("--documents", help="what sacrebleu says of whole documents")
     parser.add_argument("--number-of-documents", type=int)
+    parser.add_argument("--log", required=True, help="what fairseq-generate says of itself")
+    parser.add_argument("--peak-memory", required=True, help="file with the bytes that decoding took")
     parser.add_argument("--case", choices=("mixed", "lowercase"), default="mixed")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[])
     options = parser.parse_args()

@@ -44,7 +44,7 @@ def read_score(path, script):
     raise ValueError(f"'{path}' is no report of recipes/score.sh; {remedy}")
 
 
-def read_threads(path):
+def read_number(path):
     text = read_text(path, "remove it").strip()
     if not text.isdigit():
         raise ValueError(f"'{path}' holds no number; remove it")

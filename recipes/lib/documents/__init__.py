@@ -1,0 +1,1 @@
+"""What recipes/documents.sh runs in Python."""

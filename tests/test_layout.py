@@ -9,7 +9,7 @@ from tiny_data import PLUGIN
 FLOORS = (
     ("functional", "programs", "compat"),
     ("attention",),
-    ("model", "kernel_study", "documents"),
+    ("model", "kernel_study", "documents", "language"),
     ("transfer", "benchmark"),
     ("zero_shot",),
 )

@@ -1,10 +1,12 @@
 """What causal attention carries from one segment of a text to the next, without gradient."""
 
-from typing import Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional
 
 import torch
 from torch import Tensor
 
+from ..functional.linear_attention import ScaledState, State
+from ..functional.window_state import WindowState
 from .decoding_state import Totals
 
 
@@ -31,6 +33,18 @@ class CarriedState:
     def leave(self, groups: List[Totals]) -> None:
         """Groups of rows after the segment."""
         self.after = type(groups[0])(*map(_joined, zip(*groups)))
+
+
+def as_tensors(totals: Totals) -> Dict[str, Tensor]:
+    """Their tensors by name, as a checkpoint holds them."""
+    return {name: x for name, x in totals._asdict().items() if x is not None}
+
+
+def from_tensors(tensors: Dict[str, Tensor]) -> Totals:
+    """The totals that `as_tensors` took apart."""
+    if "phi" in tensors:
+        return WindowState(**{"log_scale": None, **tensors})
+    return ScaledState(**tensors) if "log_scale" in tensors else State(**tensors)
 
 
 def _joined(parts: List[Optional[Tensor]]) -> Optional[Tensor]:

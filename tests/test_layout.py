@@ -10,7 +10,7 @@ FLOORS = (
     ("functional", "programs", "compat"),
     ("attention",),
     ("model", "kernel_study", "documents", "language"),
-    ("transfer", "benchmark"),
+    ("transfer", "benchmark", "perplexity"),
     ("zero_shot",),
 )
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

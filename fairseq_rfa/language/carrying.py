@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Iterator, List, Optional
 
 import torch
-from fairseq.modules import SinusoidalPositionalEmbedding
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from fairseq.utils import make_positions
 from torch import Tensor, nn
 
@@ -84,3 +84,41 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     frequencies = torch.exp(torch.arange(half, device=positions.device) * -(math.log(10000) / (half - 1)))
     angles = positions.float().unsqueeze(-1) * frequencies
     return nn.functional.pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, width % 2))
+
+
+def refuse_without_state(model: nn.Module, remedy: str) -> None:
+    """
+    Raises:
+        ValueError: the model has nothing to carry.
+    """
+    if not causal_attentions(model):
+        raise ValueError(
+            f"the state of causal random feature attention is carried on, which this model lacks; {remedy}"
+        )
+
+
+def refuse_to_train(model: nn.Module) -> None:
+    """
+    Raises:
+        ValueError: the model has nothing to carry, or would read it in other directions than it wrote it.
+    """
+    refuse_without_state(model, "use --causal-attention rfa, or --task language_modeling")
+    attentions = causal_attentions(model)
+    if any(x.feature_map.source == "pool" and not x.fixed_matrices for x in attentions):
+        raise ValueError(
+            "--no-rfa-fixed-matrices draws other directions for each batch, in which a state cannot be read; leave it "
+            "out with stateful_language_modeling"
+        )
+    if any(x.exact_updates for x in attentions):
+        raise ValueError("--rfa-exact-updates has no state; leave it out with stateful_language_modeling")
+
+
+def refuse_without_later_positions(model: nn.Module) -> None:
+    """
+    Raises:
+        ValueError: the positions of the model have an end.
+    """
+    if any(isinstance(module, LearnedPositionalEmbedding) for module in model.modules()):
+        raise ValueError(
+            "--continue-positions counts beyond any number of learned positions; use it without --decoder-learned-pos"
+        )

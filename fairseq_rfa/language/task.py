@@ -6,11 +6,10 @@ from typing import Dict, Optional
 
 import torch
 from fairseq.distributed import utils as workers
-from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 
-from .carrying import carrying, causal_attentions
+from .carrying import carrying, refuse_to_train, refuse_without_later_positions
 from .stream import SegmentDataset, SegmentIterator, Stream
 from .stream_state import Place, StreamState, joined, restored
 
@@ -76,7 +75,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
 
     def build_model(self, args, from_checkpoint=False):
         model = super().build_model(args, from_checkpoint)
-        refuse_without_state(model)
+        refuse_to_train(model)
         if getattr(self.args, "continue_positions", False):
             refuse_without_later_positions(model)
         return model
@@ -217,37 +216,6 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         found = [None] * number if worker == 0 else None
         torch.distributed.gather_object(self.train_state.tensors(), found)
         self.collected = joined(found) if worker == 0 else None
-
-
-def refuse_without_state(model):
-    """
-    Raises:
-        ValueError: the model has nothing to carry, or it would be read in other directions than it was written.
-    """
-    attentions = causal_attentions(model)
-    if not attentions:
-        raise ValueError(
-            "stateful_language_modeling carries the state of causal random feature attention, which this model lacks; "
-            "use --causal-attention rfa, or --task language_modeling"
-        )
-    if any(x.feature_map.source == "pool" and not x.fixed_matrices for x in attentions):
-        raise ValueError(
-            "--no-rfa-fixed-matrices draws other directions for each batch, in which a state cannot be read; leave it "
-            "out with stateful_language_modeling"
-        )
-    if any(x.exact_updates for x in attentions):
-        raise ValueError("--rfa-exact-updates has no state; leave it out with stateful_language_modeling")
-
-
-def refuse_without_later_positions(model):
-    """
-    Raises:
-        ValueError: the positions of a model have an end.
-    """
-    if any(isinstance(module, LearnedPositionalEmbedding) for module in model.modules()):
-        raise ValueError(
-            "--continue-positions counts beyond any number of learned positions; use it without --decoder-learned-pos"
-        )
 
 
 def _worker():

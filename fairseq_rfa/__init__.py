@@ -12,8 +12,8 @@ if not compat.is_asked_for_report():
 
     allow_checkpoint_classes()
 
-    from .documents import task as document_translation  # noqa: F401
-    from .language import task as stateful_language_modeling  # noqa: F401
+    from .documents import task  # noqa: F401
+    from .language import task as stateful_task  # noqa: F401
     from .model import architectures  # noqa: F401
     from .model.config import TransformerRFAConfig
     from .model.transformer import TransformerRFAModel

@@ -9,6 +9,7 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS / "support"), str(ROOT), str(ROOT / "recipes/lib"), str(ROOT / "data-prep/lib")]
 
+from language_model_data import make_text, task_of_text  # noqa: E402
 from tiny_data import make_data, task_of, train_here  # noqa: E402
 
 
@@ -27,6 +28,16 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def task(data):
     return task_of(data)
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    return make_text(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="session")
+def text_task(text):
+    return task_of_text(text)
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ NUMBERS = {"rfa_causal_dim": 64, "rfa_cross_dim": 128}
 
 
 def settle_directions(options):
-    """Give the numbers of directions that were left open.
+    """Give the numbers of directions that were left open, of the places that the model has.
 
     Args:
         options: of a model whose other options are complete; changed in place.
     """
     for name, number in default_directions(options).items():
-        if getattr(options, name, None) is None:
+        if hasattr(options, name) and getattr(options, name) is None:
             setattr(options, name, number)
 
 

@@ -5,6 +5,7 @@ import logging
 from ..functional.encoding import FEATURE_MAPS
 from .config import RFA_OPTIONS
 from .directions import default_directions
+from .language_model_config import DecoderAloneConfig
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,13 @@ def _cross(config):
 
 
 def _features(config):
+    if _has_causal_alone(config):
+        return _causal(config)
     return f"{_causal(config)} and {_cross(config)}" if _causal(config) and _cross(config) else None
+
+
+def _has_causal_alone(config):
+    return isinstance(config, DecoderAloneConfig)
 
 
 def _gate(config):
@@ -61,6 +68,8 @@ def _gate(config):
 
 
 def _denominator_without_gate(config):
+    if _has_causal_alone(config):
+        return _causal(config) or config.rfa_gate and "with --rfa-gate" or None
     return _cross(config) and (_causal(config) or config.rfa_gate and f"with --rfa-gate and {_cross(config)}" or None)
 
 

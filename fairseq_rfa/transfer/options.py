@@ -85,7 +85,7 @@ def parse_arguments(arguments, description):
         "both places, and else the defaults of the model",
         argument_default=argparse.SUPPRESS,
     )
-    add_switches(attention)
+    add_switches(attention, RFA_OPTIONS)
     gen_parser_from_dataclass(attention, _RFAOptions(), delete_default=True, with_prefix="")
     options = parser.parse_args(arguments)
     given = {

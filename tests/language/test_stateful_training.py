@@ -121,15 +121,14 @@ def test_validation_changes_nothing(text, after_each):
 
 
 def test_validations_are_alike(text):
-    trainer, iterator = trainer_of(text)
-    batches = batches_of(iterator)
+    """Neither the one before counts, nor the training that goes on between them."""
+    trainer, iterator = trainer_of(text, "--lr", "0")
     found = []
-    for _ in range(2):
+    for batch in batches_of(iterator)[:2]:
         trainer.begin_valid_epoch(1)
         valid = trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False)
         found.append([float(trainer.valid_step(batch)["loss"]) for batch in valid])
-        with mock.patch.object(trainer, "get_lr", lambda: 0.0), torch.no_grad():
-            trainer.task.train_state.leave(batches[0]["place"], None, [])
+        trainer.train_step([batch])
     assert len(found[0]) > 1 and found[0] == found[1]
 
 

@@ -13,8 +13,8 @@ GATED = "transformer_lm_rfa_tiny_gate"
 
 def stateful_flags(*flags):
     """Those of a small training."""
-    task = "--task", "stateful_language_modeling", "--tokens-per-sample", str(SEGMENT), "--criterion", "cross_entropy"
-    return [*SMALL_LM, *FEW_MATRICES, *TRAINING_LM, *task, *flags]
+    task = "--task", "stateful_language_modeling", "--tokens-per-sample", str(SEGMENT), "--batch-size-valid", "1"
+    return [*SMALL_LM, *FEW_MATRICES, *TRAINING_LM, *task, "--criterion", "cross_entropy", *flags]
 
 
 def arguments_of(text, *flags, save_dir=None, architecture=GATED):

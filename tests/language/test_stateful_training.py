@@ -1,4 +1,4 @@
-"""The task stateful_language_modeling in fairseq's own training: what it carries, when it starts anew, how it goes on."""
+"""The task stateful_language_modeling in fairseq's training: what it carries, when it starts anew, how it goes on."""
 
 from unittest import mock
 

@@ -9,7 +9,7 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS / "support"), str(ROOT), str(ROOT / "recipes/lib"), str(ROOT / "data-prep/lib")]
 
-from language_model_data import make_text, task_of_text  # noqa: E402
+from language_model_data import make_text, task_of_text, train_lm_here  # noqa: E402
 from tiny_data import make_data, task_of, train_here  # noqa: E402
 
 
@@ -49,6 +49,13 @@ def checkpoint(data, tmp_path_factory):
     path = train_here(elsewhere, folder, *flags, architecture="transformer_rfa_tiny_gate")
     shutil.rmtree(elsewhere)
     return path
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(text, tmp_path_factory):
+    """A gated language model that has learnt something."""
+    folder = tmp_path_factory.mktemp("trained_on_text")
+    return train_lm_here(text, folder, "--max-epoch", "6", architecture="transformer_lm_rfa_tiny_gate")
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ from .language_model_config import options_from_elsewhere, set_defaults_of_langu
 from .monitoring import refuse_monitor_without_tensorboard
 
 
-def transformer_lm_rfa(args):
+def transformer_lm_rfa(args, of_fairseq=base_lm_architecture):
     """6 layers of 512, feed-forward 2048, 8 heads."""
+    # fairseq's architectures always set this, but a converted checkpoint of its plain transformer_lm has it off.
+    normalize_before = getattr(args, "decoder_normalize_before", True)
     set_options_from_elsewhere(args)
-    base_lm_architecture(args)
+    of_fairseq(args)
+    args.decoder_normalize_before = normalize_before
     set_defaults_of_language_model(args)
     settle_directions(args)
     settle_devices(args)
@@ -31,8 +34,7 @@ def transformer_lm_rfa_tiny(args):
 
 def transformer_lm_rfa_wiki103(args):
     """That of Baevski and Auli for WikiText-103: 16 layers of 1024, feed-forward 4096, 8 heads, adaptive embeddings."""
-    transformer_lm_baevski_wiki103(args)
-    transformer_lm_rfa(args)
+    transformer_lm_rfa(args, of_fairseq=transformer_lm_baevski_wiki103)
 
 
 def transformer_lm_rfa_wiki103_small(args):

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_cli import preprocess, train
+from fairseq_cli import eval_lm, preprocess, train
 
-from tiny_data import EVERY_SENTENCE, PLUGIN
+from tiny_data import EVERY_SENTENCE, PLUGIN, generate_here
 
 LINES = {"train": 60, "valid": 9, "test": 11}
 LETTERS = "abcdefgh"
@@ -87,3 +87,23 @@ def step_by_step(model, tokens):
 
 def _small(architecture):
     return SMALL_LM + FEW_MATRICES if "rfa" in architecture else SMALL_LM + ("--decoder-attention-heads", "4")
+
+
+def eval_lm_here(text, checkpoint, *flags):
+    """fairseq-eval-lm in this process: loss in bits and perplexity."""
+    arguments = [str(text), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--cpu", "--num-workers", "0"]
+    arguments += ["--gen-subset", "test", "--no-progress-bar", "--tokens-per-sample", str(SEGMENT), *flags]
+    args = options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
+    return eval_lm.main(convert_namespace_to_omegaconf(args))
+
+
+def continue_here(text, checkpoint, *flags):
+    """fairseq-generate in this process: its output for the first letters of the lines of the test."""
+    lines = "--task language_modeling --sample-break-mode eos --prefix-size 2 --max-len-b 12".split()
+    return generate_here(text, checkpoint, *lines, *flags)
+
+
+def load_lm(checkpoint, text, **overrides):
+    """The model of a checkpoint, in evaluation."""
+    overrides = {"data": str(text), **overrides}
+    return checkpoint_utils.load_model_ensemble([str(checkpoint)], arg_overrides=overrides)[0][0].eval()

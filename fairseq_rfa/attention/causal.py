@@ -34,6 +34,7 @@ class CausalRFA(RandomFeatureAttention):
         options: those of `RandomFeatureAttention`.
     """
 
+    place = "causal"
     __jit_unused_properties__ = ("local_window",)
     """What torch.jit.trace would compile otherwise."""
 

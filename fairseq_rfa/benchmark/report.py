@@ -16,12 +16,13 @@ def signature(options, device):
     """All that the numbers depend on. Raises ValueError for flags that a model does not have."""
     args = model_options(options, "rfa", max(options.lengths))
     sizes = {"decode": ("batch_size", "beam", "decoding_precision"), "train": ("tokens",)}[options.command]
+    places = ["causal", "cross"] + ["encoder"] * (args.encoder_attention == "rfa")
     return {
         "command": options.command,
         "arch": options.arch,
         "baseline": options.baseline,
         "map": str(args.rfa_feature_map),
-        "directions": f"{args.rfa_causal_dim}/{args.rfa_cross_dim}",
+        "directions": "/".join(str(getattr(args, f"rfa_{place}_dim")) for place in places),
         "gate": "yes" if args.rfa_gate else "no",
         "flags": " ".join(options.flags) or "none",
         "seed": options.seed,

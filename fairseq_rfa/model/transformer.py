@@ -1,6 +1,5 @@
-"""The Transformer whose decoder attends through random features: decoder and model."""
+"""The Transformer that attends through random features: decoder and model."""
 
-import logging
 from argparse import Namespace
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -12,21 +11,18 @@ from ..attention import CrossRFA
 from ..attention.order import is_identity, rows_of
 from ..attention.packed_linear import search
 from ..compat import rebuild_batches_each_epoch
-from ..functional.encoding import FEATURE_MAPS
-from ..functional.random_matrices import MatrixPool
 from .config import RFA_OPTIONS, TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
 from .directions import settle_directions
 from .encoder import TransformerRFAEncoder, wrapped
 from .hooks import FairseqHooks
-from .layers_to_keep import names_before, settle_layers_to_keep
+from .layers_to_keep import settle_layers_to_keep
 from .monitoring import monitor_of
-from .parameters import RFA_PARAMETERS, exchange
+from .other_attention import let_other_attention_load
+from .random_features import build_pool
 from .scripting import in_classes_of_fairseq
 from .unknown_options import names_to_check, refuse_unknown_options
 from .unread_options import warn_of_unread_options
-
-logger = logging.getLogger(__name__)
 
 
 class TransformerRFADecoder(TransformerDecoderBase):
@@ -42,27 +38,12 @@ class TransformerRFADecoder(TransformerDecoderBase):
 
     @staticmethod
     def _build_pools(cfg):
-        head_dim = cfg.decoder.embed_dim // cfg.decoder.attention_heads
         places = {
             "causal": (cfg.causal_attention, cfg.rfa_causal_dim),
             "cross": (cfg.cross_attention, cfg.rfa_cross_dim),
         }
-        feature_map = FEATURE_MAPS[cfg.rfa_feature_map]
-
-        def pool(num_directions):
-            if feature_map.source is None:
-                return None
-            return MatrixPool(
-                cfg.rfa_num_matrices,
-                num_directions,
-                head_dim,
-                cfg.rfa_seed,
-                cfg.rfa_orthogonal,
-                feature_map.phases,
-            )
-
         return {
-            place: pool(num_directions)
+            place: build_pool(cfg, "decoder", num_directions)
             for place, (attention, num_directions) in places.items()
             if attention == "rfa"
         }
@@ -123,23 +104,9 @@ class TransformerRFADecoder(TransformerDecoderBase):
         super().reorder_incremental_state_scripting(incremental_state, new_order)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Let a checkpoint of the other attention load: drop what this one lacks, start what that one lacks."""
+        """Let a checkpoint of the other attention load."""
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}." if name else ""
-        own = {
-            f"{prefix}{key}": value
-            for key, value in self.state_dict().items()
-            if key.endswith(RFA_PARAMETERS)
-        }
-        if self.cfg.decoder.layers_to_keep:
-            own = names_before(own, prefix, self.cfg.decoder.layers_to_keep)
-        dropped, added = exchange(state_dict, own, prefix)
-        if dropped or added:
-            logger.info(
-                f"checkpoint of another attention: dropped {', '.join(dropped) or 'nothing'}; "
-                f"started from initial values {', '.join(added) or 'nothing'}"
-            )
-        return state_dict
+        return let_other_attention_load(self, "decoder", state_dict, name)
 
     def __prepare_scriptable__(self):
         return in_classes_of_fairseq(self)
@@ -147,7 +114,7 @@ class TransformerRFADecoder(TransformerDecoderBase):
 
 @register_model("transformer_rfa")
 class TransformerRFAModel(FairseqHooks, TransformerModelBase):
-    """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
+    """Transformer with random feature attention (Peng et al., ICLR 2021), by default in the decoder alone."""
 
     @classmethod
     def add_args(cls, parser):
@@ -171,7 +138,7 @@ class TransformerRFAModel(FairseqHooks, TransformerModelBase):
         warn_of_unread_options(cfg)
         rebuild_batches_each_epoch(task)
         model = super().build_model(cfg, task)
-        model.monitor = monitor_of(everything, cfg.rfa_monitor, model.decoder)
+        model.monitor = monitor_of(everything, cfg.rfa_monitor, model)
         return model
 
     @classmethod

@@ -10,8 +10,9 @@ from ..functional.encoding import FEATURE_MAPS
 from ..functional.kernels import gaussian_kernel
 from ..functional.random_matrices import LARGEST_SEED
 from ..model.config import RFA_OPTIONS, add_switches
-from ..model.parameters import NAMES_OF_RESET, PLACES
+from ..model.parameters import NAMES_OF_RESET, OF_DECODER
 from ..programs.program import parser_of, positive_number
+from .kinds import KINDS
 
 NAME = "transfer"
 IMITATIONS = ("unit-length", "softmax")
@@ -27,22 +28,23 @@ def parse_arguments(arguments, description):
         the options, and those of the attention that were given, by name.
     """
     parser = parser_of(NAME, description)
-    parser.add_argument("input", metavar="IN", help="checkpoint of transformer or transformer_rfa")
+    parser.add_argument("input", metavar="IN", help=f"checkpoint of {', '.join(KINDS)}")
     parser.add_argument("output", metavar="OUT", help="where the converted one goes; an older file is replaced")
     parser.add_argument("--report", metavar="FILE", help="also write what is printed there, as JSON")
     parser.add_argument(
         "--to",
         choices=("rfa", "softmax"),
         required=True,
-        help="rfa: a checkpoint of transformer_rfa. softmax: one of fairseq's own transformer, which needs no plugin",
+        help="rfa: a checkpoint of transformer_rfa or transformer_lm_rfa. softmax: one of fairseq's own transformer or "
+        "transformer_lm, which needs no plugin",
     )
     parser.add_argument(
         "--reset-attention",
         choices=tuple(NAMES_OF_RESET),
         default="none",
-        help="what of the decoder's attentions that change starts anew, as in a new model. none (default): nothing. "
+        help="what of the attentions that change starts anew, as in a new model. none (default): nothing. "
         "projections: weights and biases of their query, key, value and output projections. all: those, sigma, the "
-        "gate, a learned map, and the layer norms of these attentions. The encoder is never touched",
+        "gate, a learned map, and the layer norms of these attentions",
     )
     parser.add_argument(
         "--seed",
@@ -82,7 +84,7 @@ def parse_arguments(arguments, description):
     attention = parser.add_argument_group(
         "attention",
         "with --to rfa, those of transformer_rfa; by default those of a checkpoint of transformer_rfa, but rfa in "
-        "both places, and else the defaults of the model",
+        "both places of the decoder, and else the defaults of the model",
         argument_default=argparse.SUPPRESS,
     )
     add_switches(attention, RFA_OPTIONS)
@@ -167,7 +169,7 @@ def attention_options(stored, given, imitate, fitted):
         ValueError: they contradict each other.
     """
     options = {option.name: stored.get(option.name, option.default) for option in RFA_OPTIONS}
-    options |= {f"{place}_attention": "rfa" for place in PLACES} | given
+    options |= {f"{place}_attention": "rfa" for place in OF_DECODER} | given
     wanted = imitate
     if imitate is None:
         imitate = "softmax" if options["rfa_unnormalized"] else "unit-length"

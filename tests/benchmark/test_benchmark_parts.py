@@ -15,7 +15,7 @@ from fairseq_rfa.benchmark import train as benchmark_train
 from fairseq_rfa.benchmark.options import parse_arguments
 from fairseq_rfa.benchmark.plot import PAPER
 from fairseq_rfa.benchmark.report import amount
-from fairseq_rfa.model.transformer import RFA_PARAMETERS
+from fairseq_rfa.model.parameters import RFA_PARAMETERS
 
 CPU = torch.device("cpu")
 SMALL = ["--lengths", "4", "--vocabulary", "50", "--repeats", "2", "--arch", "transformer_rfa_tiny_gate"]

@@ -13,6 +13,7 @@ if not compat.is_asked_for_report():
     allow_checkpoint_classes()
 
     from .documents import task  # noqa: F401
+    from .language import task as stateful_task  # noqa: F401
     from .model import architectures, language_model_architectures  # noqa: F401
     from .model.config import TransformerRFAConfig
     from .model.language_model import TransformerRFALanguageModel

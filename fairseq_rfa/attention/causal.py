@@ -4,6 +4,7 @@ The module sees (positions, B, embed_dim), the algebra of `linear_attention` see
 """
 
 import copy
+from itertools import repeat
 from typing import Optional, Tuple
 
 import torch
@@ -16,6 +17,7 @@ from ..functional.precision import wide
 from ..functional.recurrence import kept_at_padding
 from ..functional.window_state import Window
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
+from .carried_state import CarriedState
 from .decoding_state import DecodingState, Totals, empty_state, state_after
 from .exact import exact_attention
 from .packed_linear import join_layers
@@ -81,6 +83,7 @@ class CausalRFA(RandomFeatureAttention):
         attn_mask: Optional[Tensor] = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
+        carried: Optional[CarriedState] = None,
     ) -> Tuple[Tensor, None]:
         """Attend from each position of query (N, B, embed_dim) to itself and those before it.
 
@@ -90,13 +93,14 @@ class CausalRFA(RandomFeatureAttention):
         Args:
             key_padding_mask: (B, N), True at padding.
             incremental_state: the positions follow those of earlier calls.
+            carried: the positions follow those before them in a text, and leave what the next segment needs.
         """
         if self.training and self.is_exact_in_training:
             return exact_attention(self, query, query, key_padding_mask, causal=True), None
         query, padding = blank_padding(query, key_padding_mask)
         gate_logits = self._gate_logits(query, padding)
         if incremental_state is None:
-            return self._attend_in_groups(query, gate_logits, padding), None
+            return self._attend_in_groups(query, gate_logits, padding, carried), None
         state = self._get_state(incremental_state)
         if self._is_step(query, padding):
             out, state = self._step(query.squeeze(0), gate_logits, padding, state)
@@ -136,26 +140,37 @@ class CausalRFA(RandomFeatureAttention):
         return query.size(0) == 1 and not torch.is_grad_enabled() and (self.window is None or padding is None)
 
     def _attend_in_groups(
-        self, query: Tensor, gate_logits: Optional[Tensor], padding: Optional[Tensor]
+        self,
+        query: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        carried: Optional[CarriedState] = None,
     ) -> Tensor:
         """All positions at once, (N, B, embed_dim)."""
         directions = self.directions()
         size = self.group_size(query.size(1), 2 * query.size(0), directions)
         projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
         groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
-        return self.join_heads(*(self._read_segments(group, directions) for group in groups), dtype=query.dtype)
+        befores = repeat(None) if carried is None else carried.before_groups(size)
+        read = (self._read_segments(*pair, directions, carried is not None) for pair in zip(groups, befores))
+        outputs, totals = zip(*read)
+        if carried is not None:
+            carried.leave(totals)
+        return self.join_heads(*outputs, dtype=query.dtype)
 
-    def _read_segments(self, group: Tuple[Optional[Tensor], ...], directions: Directions) -> Tensor:
-        """out (B, H, N, d) of what `_read_prefix` takes: segments of long rows follow each other."""
+    def _read_segments(
+        self, group: Tuple[Optional[Tensor], ...], totals: Optional[Totals], directions: Directions, need_state: bool
+    ) -> Tuple[Tensor, Optional[Totals]]:
+        """out (B, H, N, d) of what `_read_prefix` takes and gives: segments of long rows follow each other."""
         query, key, value, gate_logits, padding = group
         positions = ((query, 0), (key, 0), (value, 0), (gate_logits, 2), (padding, 1))
         length = self.segment_length(directions)
-        outputs, totals = [], None
+        outputs = []
         for first, segment in zip(range(0, max(1, query.size(0)), length), in_groups(length, *positions)):
             is_last = first + length >= query.size(0)
-            out, totals = self._read_prefix(*segment, directions, totals, need_state=not is_last)
+            out, totals = self._read_prefix(*segment, directions, totals, need_state or not is_last)
             outputs.append(out)
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2), totals
 
     def _read_prefix(
         self,

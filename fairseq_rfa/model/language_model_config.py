@@ -47,7 +47,7 @@ def set_defaults_of_language_model(args):
             of another option is taken from.
     """
     for option in fields(TransformerRFALanguageModelConfig):
-        if not hasattr(args, option.name) and not is_taken_from_elsewhere(option):
+        if option.name != "_name" and not hasattr(args, option.name) and not is_taken_from_elsewhere(option):
             setattr(args, option.name, option.default)
 
 

@@ -8,18 +8,17 @@ from itertools import repeat
 from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..functional import linear_attention, local_window
-from ..functional.encoding import Directions, Encoded
+from ..functional.encoding import Directions
 from ..functional.precision import wide
-from ..functional.recurrence import kept_at_padding
 from ..functional.window_state import Window
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
 from .carried_state import CarriedState
 from .decoding_state import DecodingState, Totals, empty_state, state_after
 from .exact import exact_attention
+from .gate import gate_projection, logits_of
 from .packed_linear import join_layers
 from .separators import Separators
 
@@ -61,11 +60,10 @@ class CausalRFA(RandomFeatureAttention):
             self.window = Window(local_window, self.feature_map.kernel, self.feature_map.exponential)
         self.sentence_gate = sentence_gate
         self.gate_proj = self.sentence_gate_proj = None
-        if gate or sentence_gate:
-            projection = nn.Linear(self.embed_dim, self.num_heads)
-            nn.init.xavier_uniform_(projection.weight)
-            nn.init.constant_(projection.bias, gate_bias)
-            setattr(self, "sentence_gate_proj" if sentence_gate else "gate_proj", projection)
+        if sentence_gate:
+            self.sentence_gate_proj = gate_projection(self.embed_dim, self.num_heads, gate_bias)
+        elif gate:
+            self.gate_proj = gate_projection(self.embed_dim, self.num_heads, gate_bias)
 
     @property
     def local_window(self) -> int:
@@ -121,12 +119,8 @@ class CausalRFA(RandomFeatureAttention):
     def _gate_logits(self, query: Tensor, padding: Optional[Tensor]) -> Optional[Tensor]:
         """(B, H, N), so great that the gate is 1 at padding, and with a sentence gate wherever no separator stands."""
         if self.sentence_gate:
-            kept = ~self.separators.places(query.size(1), query.size(0))
-            return kept_at_padding(self.sentence_gate_proj(query).permute(1, 2, 0), kept)
-        if self.gate_proj is None:
-            return None
-        gate_logits = self.gate_proj(query).permute(1, 2, 0)
-        return gate_logits if padding is None else kept_at_padding(gate_logits, padding)
+            return logits_of(self.sentence_gate_proj, query, ~self.separators.places(query.size(1), query.size(0)))
+        return None if self.gate_proj is None else logits_of(self.gate_proj, query, padding)
 
     def _get_state(self, incremental_state: IncrementalState) -> Optional[DecodingState]:
         state = self.stored_state(incremental_state, DecodingState)
@@ -239,25 +233,9 @@ class CausalRFA(RandomFeatureAttention):
         else:
             x = projection(query)
         x = wide(x.unflatten(1, (3, self.num_heads, self.head_dim)).transpose(1, 2))
-        query, key, v = *self._encode_both(x[:, :, :2], directions, padding), x[:, :, 2:]
+        x, v = x.split((2, 1), dim=2)
+        query, key = self.encode_both(x, directions, padding, with_point=self.window is not None)
         if state is None:
             state = empty_state(key, v, directions, self.floor, gate_logits is not None, self.window)
             state.projection = projection
         return state.advance(query, key, v, gate_logits, self.sentence_gate), state
-
-    def _encode_both(
-        self, x: Tensor, directions: Directions, padding: Optional[Tensor]
-    ) -> Tuple[Encoded, Encoded]:
-        """A query and a key, which are the two positions of x (B, H, 2, d); padding (B, 1) is that of the key."""
-        if self.window is not None or directions.psi is not None:
-            query, key = x.split(1, dim=2)
-            with_point = self.window is not None
-            return (
-                self.encode_heads(query, directions, "query", with_point=with_point),
-                self.encode_heads(key, directions, "key", padding, with_point),
-            )
-        if padding is not None:
-            padding = F.pad(padding, (1, 0))
-        phi, log_factor, _ = self.encode_heads(x, directions, "both", padding)
-        phi_q, phi_k = phi.split(1, dim=2)
-        return Encoded(phi_q), Encoded(phi_k, None if log_factor is None else log_factor[:, :, 1:])

@@ -132,6 +132,19 @@ def test_validations_are_alike(text):
     assert len(found[0]) > 1 and found[0] == found[1]
 
 
+def test_a_second_subset_does_not_follow_the_first(text):
+    """A training begins its validation once, for all subsets."""
+    trainer, _ = trainer_of(text)
+    trainer.task.load_dataset("test")
+    found = {}
+    for order in (("valid", "test"), ("test",)):
+        trainer.begin_valid_epoch(1)
+        for subset in order:
+            batches = trainer.get_valid_iterator(subset).next_epoch_itr(shuffle=False)
+            found[order] = [float(trainer.valid_step(batch)["loss"]) for batch in batches]
+    assert found["valid", "test"] == found["test",]
+
+
 def test_a_validation_carries_its_state(text):
     trainer, _ = trainer_of(text)
     losses = {}

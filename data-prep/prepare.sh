@@ -40,6 +40,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../recipes/lib/common.sh"
 source "$here/../recipes/lib/one_run.sh"
 source "$here/lib/archives.sh"
+source "$here/lib/subwords.sh"
 end_together "$@"
 
 raw='' source='' target='' out='' subword=bpe merges=4000 vocabulary_size=32000 jobs=1
@@ -68,18 +69,10 @@ word_options=()
 for flag in "$perl_moses" "$no_dash_splits" "$lowercase"; do
     [ -z "$flag" ] || word_options+=("$flag")
 done
-case $subword in
-    bpe) model=code size=$merges way=subword_nmt size_setting=merges=$merges ;;
-    sentencepiece)
-        model=sentencepiece.model size=$vocabulary_size way=sentencepiece size_setting=vocabulary_size=$size
-        [ ${#word_options[@]} -eq 0 ] ||
-            fail "${word_options[0]}: sentencepiece takes the text as it is; leave the flag away or use --subword bpe"
-        ;;
-    *) fail "--subword '$subword' is not one of bpe, sentencepiece" ;;
-esac
+[[ $subword =~ ^(bpe|sentencepiece)$ ]] || fail "--subword '$subword' is not one of bpe, sentencepiece"
 [ -d "$raw" ] || fail "--raw '$raw' is not a folder; give the folder with train.$source"
 need_command python sacremoses subword-nmt fairseq-preprocess sha256sum flock
-[ "$subword" = bpe ] || need_module sentencepiece "run: pip install -e '.[recipes]'"
+subword_options
 raw=$(absolute_path "$raw")
 out=$(absolute_path "$out")
 
@@ -135,16 +128,6 @@ if [ -f "binarized/$model" ]; then
     exit 0
 fi
 
-# copy FROM TO
-copy() {
-    write_file "$2" cat -- "$1" 2>/dev/null || fail "cannot copy '$1' to '$out/$2'; is there space left?"
-}
-
-# encode WAY OPTION… FILE…
-encode() {
-    "${data_prep_helper[@]}" encode_text "$1" --jobs "$jobs" "${@:2}" || exit 1
-}
-
 for split in "${splits[@]}"; do
     if [ -n "$documents" ] && [ ! -f "raw/$split.documents" ]; then
         "${data_prep_helper[@]}" documents "$raw/$split.$source" "$raw/$split.$target" "$raw/$split.documents" raw || exit 1
@@ -154,38 +137,14 @@ for split in "${splits[@]}"; do
         [ -f "raw/$file" ] || copy "$raw/$file" "raw/$file"
     done
 done
-# Errors name the whole path.
-text=$out/raw model_option=--model
-if [ "$subword" = bpe ]; then
-    text=$out/tokenized model_option=--codes
-    mkdir -p tokenized
-    for language in "$source" "$target"; do
-        encode moses --language "$language" "${word_options[@]}" \
-            --from "$out/raw" --to "$text" "${splits[@]/%/.$language}"
-    done
-fi
-if [ ! -f "bpe/$model" ]; then
-    say "learning $subword, $size_setting"
-    "${data_prep_helper[@]}" learn_subwords "$way" --size "$size" --out "$out/bpe/$model" \
-        "$text/train.$source" "$text/train.$target" || exit 1
-fi
-encode "$way" "$model_option" "bpe/$model" --from "$text" --to "$out/bpe" \
-    "${splits[@]/%/.$source}" "${splits[@]/%/.$target}"
+languages=("$source" "$target")
+split_words "${splits[@]/%/.$source}" "${splits[@]/%/.$target}"
 
-say "binarising"
-rm -rf binarized.partial
 dictionary=(--joined-dictionary)
 [ -z "$separate_dictionaries" ] || dictionary=()
-fairseq-preprocess --source-lang "$source" --target-lang "$target" "${dictionary[@]}" \
+binarize --source-lang "$source" --target-lang "$target" "${dictionary[@]}" \
     --trainpref bpe/train --validpref bpe/valid \
-    --testpref "$(printf 'bpe/%s,' "${tests[@]}" | sed 's/,$//')" \
-    --workers "$jobs" --destdir binarized.partial >preprocess.log 2>&1 || {
-    reason="see $out/preprocess.log"
-    [ "$(free_space "$out")" -ge 64 ] || reason="no space left in $out"
-    rm -rf binarized.partial
-    fail "fairseq-preprocess failed; $reason"
-}
-rm -f binarized.partial/preprocess.log
+    --testpref "$(printf 'bpe/%s,' "${tests[@]}" | sed 's/,$//')"
 names=()
 for split in "${splits[@]}"; do
     for language in "$source" "$target"; do

@@ -6,6 +6,7 @@ is_whole() {
     case $2 in
         *.tar) tar --list --file "$1" >/dev/null 2>&1 ;;
         *.tgz) gzip --test -- "$1" 2>/dev/null && tar --list --gzip --file "$1" >/dev/null 2>&1 ;;
+        *.zip) python -c 'import sys, zipfile; sys.exit(bool(zipfile.ZipFile(sys.argv[1]).testzip()))' "$1" 2>/dev/null ;;
         *) gzip --test -- "$1" 2>/dev/null ;;
     esac
 }
@@ -13,6 +14,7 @@ is_whole() {
 kind_of() {
     case $1 in
         *.tar | *.tgz) say "tar archive" ;;
+        *.zip) say "zip archive" ;;
         *) say "gzip file" ;;
     esac
 }

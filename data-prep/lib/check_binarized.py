@@ -18,15 +18,24 @@ HEADER = struct.Struct("<9sQBQ")
 BYTES_OF_A_TOKEN = {4: 4, 8: 2}
 
 
+def read_index(binarized):
+    """The code of a token's type, and the tokens of each sentence."""
+    with open(f"{binarized}.idx", "rb") as stream:
+        _, _, code, sentences = HEADER.unpack(stream.read(HEADER.size))
+        return code, numpy.fromfile(stream, dtype=numpy.int32, count=sentences)
+
+
+def token_count(binarized):
+    return int(read_index(binarized)[1].sum(dtype=numpy.int64))
+
+
 def check_binarized(text, binarized):
     with open(text, "rb") as stream:
         lines = sum(1 for _ in stream)
-    with open(f"{binarized}.idx", "rb") as stream:
-        _, _, code, sentences = HEADER.unpack(stream.read(HEADER.size))
-        tokens = numpy.fromfile(stream, dtype=numpy.int32, count=sentences).sum(dtype=numpy.int64)
-    if sentences != lines:
-        raise ValueError(f"{binarized}.idx has {sentences} sentences, {text} has {lines} lines")
-    size, expected = os.path.getsize(f"{binarized}.bin"), tokens * BYTES_OF_A_TOKEN[code]
+    code, sizes = read_index(binarized)
+    if len(sizes) != lines:
+        raise ValueError(f"{binarized}.idx has {len(sizes)} sentences, {text} has {lines} lines")
+    size, expected = os.path.getsize(f"{binarized}.bin"), token_count(binarized) * BYTES_OF_A_TOKEN[code]
     if size != expected:
         raise ValueError(f"{binarized}.bin has {size} bytes, not {expected} as {binarized}.idx says")
 

@@ -2,5 +2,6 @@
 
 from .causal import CausalRFA
 from .cross import CrossRFA
+from .encoder import EncoderRFA
 
-__all__ = ["CausalRFA", "CrossRFA"]
+__all__ = ["CausalRFA", "CrossRFA", "EncoderRFA"]

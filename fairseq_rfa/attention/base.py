@@ -1,4 +1,4 @@
-"""What causal and cross attention share: projections, directions, features, the state between calls."""
+"""What the attentions of all places share: projections, directions, features, the state between calls."""
 
 from functools import partial
 from itertools import repeat
@@ -40,6 +40,8 @@ class RandomFeatureAttention(MultiheadAttention):
         options: those of fairseq's MultiheadAttention.
     """
 
+    place: str
+    """Where in a model it stands: "causal", "cross" or "encoder"."""
     observations: Optional[Observations] = None
     """The means of what training does here are taken from this; None where nobody watches."""
 
@@ -190,7 +192,7 @@ class RandomFeatureAttention(MultiheadAttention):
         """
         raise ValueError(
             "torch.jit.script cannot compile random feature attention; use --causal-attention softmax "
-            "--cross-attention softmax, or torch.jit.trace within torch.no_grad()"
+            "--cross-attention softmax --encoder-attention softmax, or torch.jit.trace within torch.no_grad()"
         )
 
     def _entries(self, directions: Directions) -> int:

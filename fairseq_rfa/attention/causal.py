@@ -19,18 +19,25 @@ from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_gr
 from .decoding_state import DecodingState, Totals, empty_state, state_after
 from .exact import exact_attention
 from .packed_linear import join_layers
+from .separators import Separators
 
 
 class CausalRFA(RandomFeatureAttention):
-    """Causal self-attention over the prefix (eq. 6, algorithm 1), with the gate of eq. 7 if wanted.
+    """Causal self-attention over the prefix (eq. 6, algorithm 1), with the gate of eq. 7 or one of sentences if wanted.
 
     Args:
         gate: g_t = sigmoid(w_g·x_t + b_g), one scalar for each head.
+        sentence_gate: in its place: once a separator has been read, the sums are multiplied by the g_t of its input;
+            `separators` says where they stand.
         gate_bias: where b_g starts.
         chunk_size: C of `linear_attention.causal`.
         local_window: W of `local_window`, the number of newest keys that meet the exact kernel; 0 for none.
         options: those of `RandomFeatureAttention`.
     """
+
+    place = "causal"
+    separators: Optional[Separators] = None
+    """Where separators stand in the current call; a sentence gate needs it."""
 
     __jit_unused_properties__ = ("local_window",)
     """What torch.jit.trace would compile otherwise."""
@@ -39,6 +46,7 @@ class CausalRFA(RandomFeatureAttention):
         self,
         *arguments,
         gate: bool = False,
+        sentence_gate: bool = False,
         gate_bias: float = 0.0,
         chunk_size: int = 64,
         local_window: int = 0,
@@ -49,11 +57,13 @@ class CausalRFA(RandomFeatureAttention):
         self.window: Optional[Window] = None
         if local_window:
             self.window = Window(local_window, self.feature_map.kernel, self.feature_map.exponential)
-        self.gate_proj = None
-        if gate:
-            self.gate_proj = nn.Linear(self.embed_dim, self.num_heads)
-            nn.init.xavier_uniform_(self.gate_proj.weight)
-            nn.init.constant_(self.gate_proj.bias, gate_bias)
+        self.sentence_gate = sentence_gate
+        self.gate_proj = self.sentence_gate_proj = None
+        if gate or sentence_gate:
+            projection = nn.Linear(self.embed_dim, self.num_heads)
+            nn.init.xavier_uniform_(projection.weight)
+            nn.init.constant_(projection.bias, gate_bias)
+            setattr(self, "sentence_gate_proj" if sentence_gate else "gate_proj", projection)
 
     @property
     def local_window(self) -> int:
@@ -84,12 +94,7 @@ class CausalRFA(RandomFeatureAttention):
         if self.training and self.is_exact_in_training:
             return exact_attention(self, query, query, key_padding_mask, causal=True), None
         query, padding = blank_padding(query, key_padding_mask)
-        gate_logits = None
-        if self.gate_proj is not None:
-            gate_logits = self.gate_proj(query).permute(1, 2, 0)
-            if padding is not None:
-                gate_logits = kept_at_padding(gate_logits, padding)
-
+        gate_logits = self._gate_logits(query, padding)
         if incremental_state is None:
             return self._attend_in_groups(query, gate_logits, padding), None
         state = self._get_state(incremental_state)
@@ -108,6 +113,16 @@ class CausalRFA(RandomFeatureAttention):
         if state is not None:
             state.reorder(new_order)
         return incremental_state
+
+    def _gate_logits(self, query: Tensor, padding: Optional[Tensor]) -> Optional[Tensor]:
+        """(B, H, N), so great that the gate is 1 at padding, and with a sentence gate wherever no separator stands."""
+        if self.sentence_gate:
+            kept = ~self.separators.places(query.size(1), query.size(0))
+            return kept_at_padding(self.sentence_gate_proj(query).permute(1, 2, 0), kept)
+        if self.gate_proj is None:
+            return None
+        gate_logits = self.gate_proj(query).permute(1, 2, 0)
+        return gate_logits if padding is None else kept_at_padding(gate_logits, padding)
 
     def _get_state(self, incremental_state: IncrementalState) -> Optional[DecodingState]:
         state = self.stored_state(incremental_state, DecodingState)
@@ -161,6 +176,7 @@ class CausalRFA(RandomFeatureAttention):
             floor=self.floor,
             need_state=need_state,
             observe=self.observer(gate_logits, padding),
+            sentence_gate=self.sentence_gate,
         )
         v = self.split_heads(value)
         if self.window is not None:
@@ -212,7 +228,7 @@ class CausalRFA(RandomFeatureAttention):
         if state is None:
             state = empty_state(key, v, directions, self.floor, gate_logits is not None, self.window)
             state.projection = projection
-        return state.advance(query, key, v, gate_logits), state
+        return state.advance(query, key, v, gate_logits, self.sentence_gate), state
 
     def _encode_both(
         self, x: Tensor, directions: Directions, padding: Optional[Tensor]

@@ -12,12 +12,13 @@ from ..functional import linear_attention
 from ..functional.decoding import divide, read_pairs, read_sums, with_one
 from ..functional.encoding import Directions
 from ..functional.precision import full_precision, wide
-from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
+from .base import IncrementalState, blank_padding, in_groups
+from .bidirectional import BidirectionalRFA
 from .exact import exact_attention
 from .order import reordered
 
 
-class CrossRFA(RandomFeatureAttention):
+class CrossRFA(BidirectionalRFA):
     """Cross attention (eq. 5, algorithm 2).
 
     When decoding, the sums over the source are made once and stored once for each sentence: the hypotheses of a
@@ -27,6 +28,8 @@ class CrossRFA(RandomFeatureAttention):
 
     Args: those of `RandomFeatureAttention`.
     """
+
+    place = "cross"
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, encoder_decoder_attention=True, **options)
@@ -58,7 +61,7 @@ class CrossRFA(RandomFeatureAttention):
             return exact_attention(self, query, key, key_padding_mask, causal=False), None
         need_weights = need_weights or need_head_weights
         if incremental_state is None and not need_weights:
-            return self._attend(query, key, key_padding_mask), None
+            return self.attend(query, *blank_padding(key, key_padding_mask)), None
         source = self.stored_state(incremental_state, Source)
         directions = source.directions if source else self.directions()
         phi_q = self.encode(self.q_proj(query), directions, "query").phi
@@ -78,33 +81,6 @@ class CrossRFA(RandomFeatureAttention):
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return self.join_heads(out, dtype=query.dtype), weights
 
-    def _attend(self, query: Tensor, key: Tensor, padding: Optional[Tensor]) -> Tensor:
-        """All queries at once, (N, B, embed_dim)."""
-        directions, dtype = self.directions(), query.dtype
-        key, padding = blank_padding(key, padding)
-        query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
-        size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
-        parts = []
-        for q, k, v, blank in in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0)):
-            phi_k = self._key_features(k, blank, directions)
-            parts.append(self._read_segments(q, phi_k, self.split_heads(v), directions))
-        return self.join_heads(*parts, dtype=dtype)
-
-    def _read_segments(
-        self, query: Tensor, phi_k: Tensor, v: Tensor, directions: Directions
-    ) -> Tensor:
-        """out (B, H, N, d) of projected queries (N, B, embed_dim): segments of long rows meet the same sums."""
-        segments = query.split(self.segment_length(directions))
-        options = dict(floor=self.floor, observe=self.observer())
-        if len(segments) == 1:
-            return linear_attention.cross(self.encode(query, directions, "query").phi, phi_k, v, **options)
-        sums = linear_attention.summarize(phi_k, v)
-        outputs = [
-            linear_attention.read(self.encode(segment, directions, "query").phi, sums, **options)
-            for segment in segments
-        ]
-        return torch.cat(outputs, dim=2).to(v.dtype)
-
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
@@ -123,15 +99,8 @@ class CrossRFA(RandomFeatureAttention):
     ) -> Tuple[Tensor, Tensor]:
         """phi_k (B, H, M, F) and v (B, H, M, d) of key (M, B, kdim)."""
         key, padding = blank_padding(key, padding)
-        phi_k = self._key_features(self.k_proj(key), padding, directions)
+        phi_k = self.key_features(self.k_proj(key), padding, directions)
         return phi_k, self.split_heads(self.v_proj(key))
-
-    def _key_features(
-        self, key: Tensor, padding: Optional[Tensor], directions: Directions
-    ) -> Tensor:
-        """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""
-        phi_k, log_factor, _ = self.encode(key, directions, "key", padding)
-        return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor)
 
     def _new_source(
         self, key: Tensor, padding: Optional[Tensor], directions: Directions

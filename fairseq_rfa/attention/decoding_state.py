@@ -51,8 +51,6 @@ class DecodingState(dict):
     ):
         """
         Args:
-            tensors: as above.
-            directions: with which all positions are encoded.
             floor: the smallest denominator.
             num_newest: so many slots are in use.
             has_older: False if there are no older positions; what stands in the sums is then not read.
@@ -86,11 +84,16 @@ class DecodingState(dict):
         return any(x.is_inference() for x in tensors)
 
     @full_precision
-    def advance(self, query: Encoded, key: Encoded, v: Tensor, gate_logits: Optional[Tensor] = None) -> Tensor:
+    def advance(
+        self, query: Encoded, key: Encoded, v: Tensor, gate_logits: Optional[Tensor] = None, sentence_gate: bool = False
+    ) -> Tensor:
         """out (B, H, 1, d) of one more position: query and key encoded, v (B, H, 1, d), gate_logits (B, H, 1)."""
-        flow = recurrence(wide(gate_logits), wide(key.log_factor), None, self.get("log_scale"))
+        flow = recurrence(wide(gate_logits), wide(key.log_factor), None, self.get("log_scale"), sentence_gate)
         self._append(key, v, flow)
-        return self._read(query)
+        out = self._read(query)
+        if flow is not None and flow.log_kept_after is not None:
+            self._keep(flow.log_kept_after)
+        return out
 
     def totals(self) -> Totals:
         """All positions, in the form in which several further ones can be added at once."""
@@ -129,11 +132,15 @@ class DecodingState(dict):
             self["point"][slot] = key.point.squeeze(2)
             self["log_weight"][slot] = 0.0
         if flow is not None:
-            self["log_weight"][:slot] += flow.log_keep.squeeze(2)
+            self._keep(flow.log_keep.squeeze(2))
             self["log_weight"][slot] = flow.log_add.squeeze(2)
-            self["log_kept"] += flow.log_keep.squeeze(2)
             if flow.log_scale is not None:
                 self["log_scale"] = flow.log_scale
+
+    def _keep(self, log_kept: Tensor) -> None:
+        """So much is left of all positions, by its logarithm (B, H)."""
+        self["log_weight"][: self.num_newest] += log_kept
+        self["log_kept"] += log_kept
 
     def _read(self, query: Encoded) -> Tensor:
         phi, values = self._newest("phi"), self._newest("values")
@@ -152,8 +159,7 @@ class DecodingState(dict):
                 values[:, :, exactly, :-1],
                 self.window.exponential,
             )
-            floor = self.floor if greatest is None else self.floor * (-greatest).exp()
-            return normalize(numerator, denominator, floor)
+            return normalize(numerator, denominator, self.floor * (1.0 if greatest is None else (-greatest).exp()))
         return divide(self._read_features(query.phi, phi, values, log_weight), self.floor)
 
     def _read_features(self, phi_q: Tensor, phi: Tensor, values: Tensor, log_weight: Optional[Tensor]) -> Tensor:
@@ -194,11 +200,7 @@ class DecodingState(dict):
 def empty_state(
     key: Encoded, v: Tensor, directions: Directions, floor: float, gate: bool, window: Optional[Window] = None
 ) -> DecodingState:
-    """The state before the first position, for keys and values v (B, H, …, d) like these in float32 or wider.
-
-    Args:
-        gate: there will be a gate.
-    """
+    """The state before the first position, with or without a gate, for such keys and values v (B, H, …, d)."""
     batch, heads, _, features = key.phi.shape
     sums = key.phi.new_empty(1, batch, heads, v.size(-1) + 1, features)
     log_scale = None if key.log_factor is None else sums.new_full((batch, heads), LOWEST)

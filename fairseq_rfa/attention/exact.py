@@ -23,14 +23,14 @@ def exact_attention(
     Args:
         attention: of a map that estimates a kernel.
         query: (N, B, embed_dim)
-        key: (M, B, kdim)
+        key: (M, B, kdim); query itself in self-attention, whose queries at padding are blank as well.
         padding: (B, M), True at padding; what stands there changes nothing.
         causal: key is query, and a position sees itself and those before it.
 
     Returns:
         (N, B, embed_dim), at a position that sees no key through v = 0.
     """
-    query, _ = blank_padding(query, padding if causal else None)
+    query, _ = blank_padding(query, padding if attention.self_attention else None)
     key, padding = blank_padding(key, padding)
     q, k, v = (
         wide(attention.split_heads(projection(x)))

@@ -36,7 +36,8 @@ class Observations(NoneInCopies):
 
         Args:
             sigma: (H, d)
-            gate_logits: (B, H, N), so great at padding that the gate is 1 there; None without a gate.
+            gate_logits: (B, H, N), the greatest number of its type at padding and wherever else there is no gate; None
+                without any.
             padding: (B, N), of the queries; they all count where it is None.
             at_floor: (B, H, N), the denominators that the floor replaces.
         """
@@ -47,8 +48,9 @@ class Observations(NoneInCopies):
         self._add("share_of_denominators_at_floor", at_floor.sum(), number)
         self._add("mean_sigma", wide(sigma).mean(), 1)
         if gate_logits is not None:
-            closed = torch.sigmoid(-wide(gate_logits)).sum()  # 0 at padding
-            self._add("mean_gate", number - closed, number)
+            # Of a sentence gate the mean over separators.
+            gated = gate_logits < torch.finfo(gate_logits.dtype).max
+            self._add("mean_gate", (torch.sigmoid(wide(gate_logits)) * gated).sum(), gated.sum())
 
     def _add(self, name: str, total: Tensor, number: Number) -> None:
         if name not in self.sums:

@@ -54,6 +54,15 @@ class DocumentTranslationTask(TranslationTask):
     def has_context(self) -> bool:
         return bool(self.cfg.context_sentences)
 
+    @property
+    def target_separator(self) -> int:
+        """The symbol between the sentences of a target.
+
+        Raises:
+            ValueError: the dictionary lacks it.
+        """
+        return self._separator(self.tgt_dict)
+
     def load_dataset(self, split, epoch=1, combine=False, task_cfg=None, **options):
         """
         Args:
@@ -115,6 +124,16 @@ class DocumentTranslationTask(TranslationTask):
         )
 
     def build_model(self, cfg, from_checkpoint=False):
+        """
+        Raises:
+            ValueError: a sentence gate would be trained on sentences alone.
+        """
+        gated = getattr(cfg, "rfa_sentence_gate", False) and cfg.causal_attention == "rfa"
+        if gated and not (from_checkpoint or self.has_context):
+            raise ValueError(
+                "--rfa-sentence-gate acts between the sentences of a window, and there is one; use "
+                "--context-sentences 1 or more, or leave the flag out"
+            )
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.eval_bleu and self.has_context:
             self.sequence_generator.own_prefix = False  # validation does not go by documents

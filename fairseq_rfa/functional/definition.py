@@ -44,11 +44,15 @@ def reference_causal(
     gate_logits: Optional[Tensor] = None,
     padding: Optional[Tensor] = None,
     floor: float = DENOMINATOR_FLOOR,
+    sentence_gate: bool = False,
 ) -> Tensor:
     """The definition of causal attention (eq. 6, and eq. 7 with a gate), one position after the other.
 
     S_t = g_t S_{t−1} + (1−g_t) φ(k_t) ⊗ v_t and z_t likewise, with g_t = sigmoid(gate_logits_t);
     without a gate both factors are 1. out_t = φ(q_t)ᵀS_t / max(φ(q_t)·z_t, floor).
+
+    With a sentence gate S_t = g_{t−1} S_{t−1} + φ(k_t) ⊗ v_t and z_t likewise: once position t has been read, its gate
+    multiplies the sums for all that follow. Logits are +∞, or as great, where no sentence ends.
     """
     phi_k, v = mask_keys(phi_k, v, padding)
     if gate_logits is not None and padding is not None:
@@ -58,7 +62,10 @@ def reference_causal(
     outputs = []
     for t in range(v.size(2)):
         keep, add = 1.0, 1.0
-        if gate_logits is not None:
+        if gate_logits is not None and sentence_gate:
+            keep = torch.sigmoid(gate_logits[:, :, t - 1, None]) if t else torch.ones_like(ksum[..., :1])
+            add = torch.ones_like(keep)
+        elif gate_logits is not None:
             gate = torch.sigmoid(gate_logits[:, :, t, None])
             keep, add = gate, 1 - gate
         ksum = keep * ksum + add * phi_k[:, :, t]
@@ -96,12 +103,14 @@ def reference_local_window(
     log_factor: Optional[Tensor] = None,
     padding: Optional[Tensor] = None,
     floor: float = DENOMINATOR_FLOOR,
+    sentence_gate: bool = False,
 ) -> Tensor:
     """The definition of causal attention with factors of keys and with a local window, pair by pair.
 
     out_t = Σ_s w_ts v_s / max(Σ_s w_ts, floor) over s ≤ t without padding, with
     w_ts = (kernel_ts if s is one of the `window` newest keys up to t, else estimate_ts)
-    · (1 − g_s) g_{s+1} … g_t · exp(log_factor_s − the greatest log_factor up to t).
+    · (1 − g_s) g_{s+1} … g_t · exp(log_factor_s − the greatest log_factor up to t); with a sentence gate
+    g_s … g_{t−1} stands in place of the factors of gates.
 
     Args:
         estimate, kernel: phi(q_t)·phi(k_s) and the kernel of q_t and k_s, (B, H, N, N).
@@ -122,8 +131,9 @@ def reference_local_window(
                 (newer < window)[:, None], kernel[:, :, t, s], estimate[:, :, t, s]
             )
             if gate_logits is not None:
-                weight = weight * torch.sigmoid(-gate_logits[:, :, s])
-                for r in range(s + 1, t + 1):
+                if not sentence_gate:
+                    weight = weight * torch.sigmoid(-gate_logits[:, :, s])
+                for r in range(s, t) if sentence_gate else range(s + 1, t + 1):
                     gate = torch.sigmoid(gate_logits[:, :, r])
                     weight = weight * torch.where(kept[:, None, r], gate, torch.ones_like(gate))
             if log_factor is not None:

@@ -72,6 +72,7 @@ def causal(
     need_state: bool = True,
     log_factor: Optional[Tensor] = None,
     observe: Observe = None,
+    sentence_gate: bool = False,
 ) -> Tuple[Tensor, Optional[State]]:
     """Causal attention (eq. 6, algorithm 1; eq. 7 with a gate) of N positions that follow those of `state`.
 
@@ -85,6 +86,7 @@ def causal(
         log_factor: (B, H, N); each φ(k) counts exp(log_factor) times, of any size. The floor is then relative
             to the greatest factor up to each position.
         observe: told of the floor, at padding as well.
+        sentence_gate: gate_logits are those of a sentence gate, see `reference_causal`.
 
     Returns:
         out, and the state after the last position: None without need_state, a ScaledState with factors.
@@ -92,7 +94,7 @@ def causal(
     dtype, length = v.dtype, v.size(2)
     phi_q, phi_k, v = wide(phi_q), *mask_keys(wide(phi_k), wide(v), padding)
     log_scale = None if log_factor is None or state is None else state.log_scale
-    flow = recurrence(wide(gate_logits), wide(log_factor), padding, log_scale)
+    flow = recurrence(wide(gate_logits), wide(log_factor), padding, log_scale, sentence_gate)
     if flow is not None:
         phi_k = phi_k * flow.log_add.exp().unsqueeze(-1)
 
@@ -107,13 +109,16 @@ def causal(
     after = None
     if need_state or state is not None or num_chunks > 1:
         before = None if state is None else (wide(state.kv), wide(state.ksum))
-        kv, ksum = sums_between_chunks(phi_k, v, log_keep, before)
+        kv, ksum = sums_between_chunks(phi_k, v, log_keep, before, sentence_gate and log_factor is None)
         if flow is not None:
             phi_q = phi_q * log_keep.cumsum(-1).exp().unsqueeze(-1)
         numerator = numerator + phi_q @ kv[:, :, :-1]
         denominator = denominator + (phi_q @ ksum[:, :, :-1].unsqueeze(-1)).squeeze(-1)
         # Copies: views would keep the states of all chunks in memory.
         after = State(kv[:, :, -1].clone(), ksum[:, :, -1].clone())
+        if flow is not None and flow.log_kept_after is not None:
+            kept = flow.log_kept_after.exp().unsqueeze(-1)
+            after = State(after.kv * kept.unsqueeze(-1), after.ksum * kept)
         after = after if log_factor is None else ScaledState(*after, flow.log_scale)
     numerator, denominator = (x.flatten(2, 3)[:, :, :length] for x in (numerator, denominator))
     out = normalize(numerator, denominator, floor, observe)

@@ -44,6 +44,7 @@ def causal(
     floor: float = DENOMINATOR_FLOOR,
     need_state: bool = True,
     observe: Observe = None,
+    sentence_gate: bool = False,
 ) -> Tuple[Tensor, Optional[WindowState]]:
     """out_t = Σ_s w_ts v_s / max(Σ_s w_ts, floor) of N positions that follow those of `state`.
 
@@ -58,6 +59,7 @@ def causal(
         exponential: weights of any size, which are divided by the greatest of each query.
         need_state: False saves the work of the state after the last position.
         observe: told of the floor, at padding as well.
+        sentence_gate: gate_logits are those of a sentence gate, see `reference_causal`.
 
     Returns:
         out (B, H, N, d), and the state after the last position or None.
@@ -67,23 +69,23 @@ def causal(
         if not torch.jit.is_tracing():  # A trace is for any length.
             window = max(1, min(window, length))  # There are no more keys than these.
         state = empty_state(key, v, window)
-    flow = recurrence(wide(gate_logits), wide(key.log_factor), padding, state.log_scale)
+    phi_q, point_q, v = wide(query.phi), wide(query.point), wide(v)
+    gate_logits, log_factor = wide(gate_logits), wide(key.log_factor)
+    phi_k, point_k, places = wide(key.phi), wide(key.point), None
+    if padding is not None:
+        v = v.masked_fill(padding[:, None, :, None], 0.0)
+        order = padding.int().argsort(dim=1, stable=True)
+        gate_logits, log_factor = (None if x is None else take(x, order) for x in (gate_logits, log_factor))
+        phi_q, point_q, phi_k, point_k, v = (take(x, order) for x in (phi_q, point_q, phi_k, point_k, v))
+        padding, places = padding.gather(1, order), order.argsort(dim=1)
+    flow = recurrence(gate_logits, log_factor, padding, state.log_scale, sentence_gate)
     if flow is None:
-        nothing = wide(v).new_zeros(v.shape[:3])
+        nothing = v.new_zeros(v.shape[:3])
         flow = Recurrence(nothing, nothing, None)
-    log_add = flow.log_add
-    v = wide(v)
+    log_keep, log_add = flow.log_keep, flow.log_add
     if padding is not None:
         log_add = log_add.masked_fill(padding.unsqueeze(1), LOWEST)
-        v = v.masked_fill(padding[:, None, :, None], 0.0)
-    phi_q, point_q = wide(query.phi), wide(query.point)
-    keys = Keys(wide(key.phi), wide(key.point), v, log_add)
-    log_keep, places = flow.log_keep, None
-    if padding is not None:
-        order = padding.int().argsort(dim=1, stable=True)
-        phi_q, point_q, log_keep = (take(x, order) for x in (phi_q, point_q, log_keep))
-        keys = Keys(*(take(x, order) for x in keys))
-        places = order.argsort(dim=1)
+    keys = Keys(phi_k, point_k, v, log_add)
     keys = Keys(*(torch.cat(pair, dim=2) for pair in zip(state.keys(), keys)))
     log_keep = F.pad(log_keep, (window, 0))
 
@@ -105,6 +107,8 @@ def causal(
     if padding is not None:
         num_new = (~padding).sum(1)
     after = state_after(keys, log_keep, state, num_new, window)
+    if flow.log_kept_after is not None:
+        after = after.times(flow.log_kept_after)
     return out.to(dtype), lengthened(after._replace(log_scale=flow.log_scale), wanted - window)
 
 

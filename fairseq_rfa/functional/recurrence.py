@@ -1,6 +1,9 @@
-"""What the sums over keys keep and add at each position: the gate, and the factors of keys without overflow.
+"""What the sums over keys keep and add at each position: the gates, and the factors of keys without overflow.
 
 S_t = keep_t S_{t−1} + add_t φ(k_t) ⊗ v_t, with keep and add as logarithms (B, H, N).
+
+The gate of eq. 7 has keep_t = g_t and add_t = 1 − g_t. A sentence gate multiplies the sums by g_t after position t has
+been read: keep_t = g_{t−1} and add_t = 1, and what follows the last position begins with its sums times g_N.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -22,6 +25,8 @@ class Recurrence(NamedTuple):
     """The logarithm of add_t, (B, H, N)."""
     log_scale: Optional[Tensor]
     """The m of `recurrence` after the last position, (B, H); None without factors."""
+    log_kept_after: Optional[Tensor] = None
+    """The logarithm of what is left of the sums after the last position, (B, H); all of it if None."""
 
 
 def recurrence(
@@ -29,8 +34,9 @@ def recurrence(
     log_factor: Optional[Tensor],
     padding: Optional[Tensor],
     log_scale: Optional[Tensor] = None,
+    sentence_gate: bool = False,
 ) -> Optional[Recurrence]:
-    """The gate g_t = sigmoid(gate_logits_t) of eq. 7, and factors exp(log_factor_t) of the keys.
+    """The gate g_t = sigmoid(gate_logits_t) of eq. 7 or of sentences, and factors exp(log_factor_t) of the keys.
 
     The sums are divided by exp(m_t), m_t the greatest log_factor up to t. It cancels in the output, whose
     denominator so has a floor relative to the greatest factor; it sees neither later positions nor padding.
@@ -39,6 +45,7 @@ def recurrence(
         gate_logits, log_factor: (B, H, N), either may be None.
         padding: (B, N); there keep is 1 and add is 0.
         log_scale: m after the positions before, (B, H); none if None.
+        sentence_gate: gate_logits are those of a sentence gate.
 
     Returns:
         None where keep and add are 1 throughout.
@@ -46,12 +53,18 @@ def recurrence(
     if gate_logits is None and log_factor is None:
         return None
     log_keep = log_add = 0.0
+    log_kept_after = None
     if gate_logits is not None:
         if padding is not None:
             gate_logits = kept_at_padding(gate_logits, padding)
-        log_keep, log_add = F.logsigmoid(gate_logits), F.logsigmoid(-gate_logits)
+        log_gate = F.logsigmoid(gate_logits)
+        if sentence_gate:
+            log_keep, log_add = F.pad(log_gate[..., :-1], (1, 0)), torch.zeros_like(log_gate)
+            log_kept_after = log_gate[..., -1:].sum(-1)
+        else:
+            log_keep, log_add = log_gate, F.logsigmoid(-gate_logits)
     if log_factor is None:
-        return Recurrence(log_keep, log_add, None)
+        return Recurrence(log_keep, log_add, None, log_kept_after)
     if padding is not None:
         log_factor = log_factor.masked_fill(padding.unsqueeze(1), LOWEST)
     if log_scale is None:
@@ -60,7 +73,7 @@ def recurrence(
     log_keep = log_keep + log_scales[..., :-1] - log_scales[..., 1:]
     log_add = log_add + log_factor - log_scales[..., 1:]
     # A copy: a view would keep all positions in memory.
-    return Recurrence(log_keep, log_add, log_scales[..., -1].clone())
+    return Recurrence(log_keep, log_add, log_scales[..., -1].clone(), log_kept_after)
 
 
 def kept_at_padding(gate_logits: Tensor, padding: Tensor) -> Tensor:
@@ -105,11 +118,13 @@ def sums_between_chunks(
     v: Tensor,
     log_keep: Optional[Tensor],
     before: Optional[Tuple[Tensor, Tensor]],
+    rarely_less: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     """S and z before each chunk and after the last: (B, H, chunks + 1, F, d) and (B, H, chunks + 1, F).
 
     phi_k (B, H, chunks, C, F) with `add` in it, v (B, H, chunks, C, d), log_keep (B, H, chunks, C);
-    before: S and z before the first chunk, zeros if None.
+    before: S and z before the first chunk, zeros if None. rarely_less: as long as all of the sums is kept, they are
+    those without log_keep to the last bit.
     """
     if log_keep is not None:
         phi_k = phi_k * log_kept_to_end(log_keep).exp().unsqueeze(-1)
@@ -121,4 +136,11 @@ def sums_between_chunks(
     if log_keep is None:
         return kv.cumsum(2), ksum.cumsum(2)
     kept = log_kept_between(F.pad(log_keep.sum(-1), (1, 0))).exp()
-    return (kept @ kv.flatten(-2)).view_as(kv), kept @ ksum
+    sums = (kept @ kv.flatten(-2)).view_as(kv), kept @ ksum
+    if not rarely_less:
+        return sums
+    whole = kept.eq(torch.ones_like(kept).tril()).all(-1)
+    return tuple(
+        torch.where(whole.reshape(*whole.shape, *[1] * (x.dim() - 3)), x.cumsum(2), gated)
+        for x, gated in zip((kv, ksum), sums)
+    )

@@ -55,6 +55,15 @@ class WindowState(NamedTuple):
     def keys(self) -> Keys:
         return Keys(self.phi, self.point, self.v, self.log_weight)
 
+    def times(self, log_kept: Tensor) -> "WindowState":
+        """The state of which so much is left, by its logarithm (B, H)."""
+        kept = log_kept.exp().unsqueeze(-1)
+        return self._replace(
+            kv=self.kv * kept.unsqueeze(-1),
+            ksum=self.ksum * kept,
+            log_weight=self.log_weight + log_kept.unsqueeze(-1),
+        )
+
 
 def empty_state(key: Encoded, v: Tensor, window: int) -> WindowState:
     """The state before the first position."""

@@ -12,7 +12,8 @@ from ..attention.decoding_precision import PRECISIONS
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.linear_attention import DENOMINATOR_FLOOR
 from ..functional.random_matrices import LARGEST_SEED
-from .layers_to_keep import kept_layers
+from .directions import NUMBERS
+from .sides import validate_side
 
 ATTENTIONS = ("rfa", "softmax")
 
@@ -24,6 +25,9 @@ class TransformerRFAConfig(TransformerConfig):
     )
     cross_attention: ChoiceEnum(ATTENTIONS) = field(
         default="rfa", metadata={"help": "attention of the decoder to the encoder's output"}
+    )
+    encoder_attention: ChoiceEnum(ATTENTIONS) = field(
+        default="softmax", metadata={"help": "attention of the encoder to its sentence"}
     )
     rfa_feature_map: ChoiceEnum(tuple(FEATURE_MAPS)) = field(
         default="gaussian",
@@ -44,9 +48,22 @@ class TransformerRFAConfig(TransformerConfig):
             "help": "number of directions of a head in cross attention (default: 128, with hedgehog a head's width)"
         },
     )
+    rfa_encoder_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "number of directions of a head in the encoder (default: 128, with hedgehog a head's width)"
+        },
+    )
     rfa_gate: bool = field(default=False, metadata={"help": "gate the causal state"})
     rfa_gate_bias: float = field(
         default=2.0, metadata={"help": "where the gate's bias starts; the gate is its sigmoid"}
+    )
+    rfa_sentence_gate: bool = field(
+        default=False,
+        metadata={"help": "gate the causal state at the ends of sentences alone, with --task document_translation"},
+    )
+    rfa_sentence_gate_bias: float = field(
+        default=2.0, metadata={"help": "where the bias of the sentence gate starts; the gate is its sigmoid"}
     )
     rfa_num_matrices: int = field(
         default=200, metadata={"help": "number of random matrices in the pool of each attention"}
@@ -113,6 +130,12 @@ class TransformerRFAConfig(TransformerConfig):
         },
     )
 
+    def __setattr__(self, name, value):
+        if name == "encoder_attention":  # which fairseq would take for an option of its part encoder
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def validate(self):
         """Refuse values and combinations that make no sense, in one line that names the remedy.
 
@@ -124,12 +147,13 @@ class TransformerRFAConfig(TransformerConfig):
         for name, allowed in (
             ("causal_attention", ATTENTIONS),
             ("cross_attention", ATTENTIONS),
+            ("encoder_attention", ATTENTIONS),
             ("rfa_feature_map", tuple(FEATURE_MAPS)),
             ("decoding_precision", tuple(PRECISIONS)),
         ):
             if getattr(self, name) not in allowed:
                 raise _refusal(self, name, f"one of {', '.join(allowed)}")
-        for name in ("rfa_causal_dim", "rfa_cross_dim", "rfa_num_matrices", "rfa_chunk_size"):
+        for name in (*NUMBERS, "rfa_num_matrices", "rfa_chunk_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise _refusal(self, name, "at least 1")
@@ -146,13 +170,17 @@ class TransformerRFAConfig(TransformerConfig):
             raise _refusal(self, "rfa_local_window", "0 (no window) or more")
         if self.rfa_exact_updates < 0:
             raise _refusal(self, "rfa_exact_updates", "0 (features from the start) or more")
-        if not math.isfinite(self.rfa_gate_bias):
-            raise _refusal(self, "rfa_gate_bias", "a finite number")
+        for name in ("rfa_gate_bias", "rfa_sentence_gate_bias"):
+            if not math.isfinite(getattr(self, name)):
+                raise _refusal(self, name, "a finite number")
         if not 0 <= self.rfa_seed <= LARGEST_SEED:
             raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
-        if "rfa" in (self.causal_attention, self.cross_attention):
+        sides = {"decoder": (self.causal_attention, self.cross_attention), "encoder": (self.encoder_attention,)}
+        with_features = [side for side, attentions in sides.items() if "rfa" in attentions]
+        if with_features:
             self._validate_feature_map()
-            self._validate_decoder()
+        for side in with_features:
+            validate_side(self, side)
 
     def _validate_feature_map(self):
         name = self.rfa_feature_map
@@ -164,47 +192,20 @@ class TransformerRFAConfig(TransformerConfig):
                     "estimates no other; use 0, or one of the maps "
                     + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
                 )
-        if self.rfa_exact_updates and self.rfa_gate and self.causal_attention == "rfa":
-            raise ValueError(
-                f"--rfa-exact-updates is {self.rfa_exact_updates}, but the exact kernel has no gate; use 0, or leave "
-                "--rfa-gate out"
-            )
+        gates = [_flag(name) for name in ("rfa_gate", "rfa_sentence_gate") if getattr(self, name)]
+        if self.causal_attention == "rfa" and gates:
+            if len(gates) == 2:
+                raise ValueError(f"{' and '.join(gates)} gate the same sums; leave one of them out")
+            if self.rfa_exact_updates:
+                raise ValueError(
+                    f"--rfa-exact-updates is {self.rfa_exact_updates}, but the exact kernel has no gate; use 0, or "
+                    f"leave {gates[0]} out"
+                )
         if self.rfa_orthogonal and feature_map.source != "pool":
             raise ValueError(f"--rfa-orthogonal: the map {name} has no random directions; drop the flag")
         if self.rfa_unnormalized and not feature_map.unit_length:
             raise ValueError(
                 f"--rfa-unnormalized: the map {name} never scales queries and keys; drop the flag"
-            )
-
-    def _validate_decoder(self):
-        decoder = self.decoder
-        heads = decoder.attention_heads
-        if not isinstance(heads, int) or heads < 1 or decoder.embed_dim % heads:
-            raise ValueError(
-                f"--decoder-attention-heads is {heads!r}; "
-                f"use a divisor of --decoder-embed-dim {decoder.embed_dim}"
-            )
-        self._validate_layers_to_keep()
-        if self.cross_self_attention:
-            raise ValueError(
-                "--cross-self-attention joins source and prefix in one softmax; use it with "
-                "--causal-attention softmax --cross-attention softmax"
-            )
-        if decoder.xformers_att_config or self.encoder.xformers_att_config:
-            raise ValueError(
-                "xFormers replaces softmax attention, which this decoder lacks; drop the xformers "
-                "options or use --causal-attention softmax --cross-attention softmax"
-            )
-
-    def _validate_layers_to_keep(self):
-        kept = kept_layers("decoder", self.decoder.layers_to_keep)
-        moves = kept != list(range(len(kept)))
-        if moves and FEATURE_MAPS[self.rfa_feature_map].source == "pool":
-            free = [name for name, known in FEATURE_MAPS.items() if known.source != "pool"]
-            raise ValueError(
-                f"--decoder-layers-to-keep is {self.decoder.layers_to_keep!r}; with --rfa-feature-map "
-                f"{self.rfa_feature_map} a layer that moves would read through the random matrices of another. Keep "
-                f"the first layers, or use one of the maps {', '.join(free)}"
             )
 
 

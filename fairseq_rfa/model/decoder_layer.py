@@ -3,6 +3,7 @@
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from ..attention import CausalRFA, CrossRFA
+from .random_features import shared_options
 from .scripting import in_classes_of_fairseq
 
 
@@ -31,12 +32,13 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             self.pools["causal"],
             self.layer_index,
             gate=cfg.rfa_gate,
-            gate_bias=cfg.rfa_gate_bias,
+            sentence_gate=cfg.rfa_sentence_gate,
+            gate_bias=cfg.rfa_sentence_gate_bias if cfg.rfa_sentence_gate else cfg.rfa_gate_bias,
             chunk_size=cfg.rfa_chunk_size,
             local_window=cfg.rfa_local_window,
             sigma_init=cfg.rfa_sigma_init,
             floor=cfg.rfa_gate_denominator_floor if cfg.rfa_gate else cfg.rfa_denominator_floor,
-            **self._shared_options(cfg),
+            **shared_options(cfg),
         )
 
     def build_encoder_attention(self, embed_dim, cfg):
@@ -51,18 +53,7 @@ class TransformerRFADecoderLayer(TransformerDecoderLayerBase):
             vdim=cfg.encoder.embed_dim,
             sigma_init=cfg.rfa_cross_sigma_init or cfg.rfa_sigma_init,
             floor=cfg.rfa_denominator_floor,
-            **self._shared_options(cfg),
-        )
-
-    def _shared_options(self, cfg):
-        return dict(
-            feature_map=cfg.rfa_feature_map,
-            unnormalized=cfg.rfa_unnormalized,
-            fixed_sigma=cfg.rfa_fixed_sigma,
-            fixed_matrices=cfg.rfa_fixed_matrices,
-            exact_updates=cfg.rfa_exact_updates,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
+            **shared_options(cfg),
         )
 
     def forward(self, *arguments, need_attn=False, need_head_weights=False, **options):

@@ -2,8 +2,11 @@
 
 from ..functional.encoding import FEATURE_MAPS
 
-NUMBERS = {"rfa_causal_dim": 64, "rfa_cross_dim": 128}
-"""Those of the paper, whose heads are 64 wide; whether narrower heads do with less has not been measured."""
+NUMBERS = {"rfa_causal_dim": 64, "rfa_cross_dim": 128, "rfa_encoder_dim": 128}
+"""Those of the paper, whose heads are 64 wide; whether narrower heads do with less has not been measured. An encoder
+has as many as cross attention, which also reads a whole source."""
+SIDES = {"rfa_causal_dim": "decoder", "rfa_cross_dim": "decoder", "rfa_encoder_dim": "encoder"}
+"""Whose heads they are of."""
 
 
 def settle_directions(options):
@@ -20,7 +23,12 @@ def settle_directions(options):
 def default_directions(options):
     """By name, the numbers of directions where none is given."""
     feature_map = FEATURE_MAPS.get(options.rfa_feature_map)
-    width, heads = options.decoder_embed_dim, options.decoder_attention_heads
-    if feature_map is None or not feature_map.square or not isinstance(heads, int) or heads < 1 or width % heads:
+    if feature_map is None or not feature_map.square:
         return NUMBERS
-    return dict.fromkeys(NUMBERS, width // heads)
+    return {name: head_width(options, side) or NUMBERS[name] for name, side in SIDES.items()}
+
+
+def head_width(options, side):
+    """Of the heads of encoder or decoder; None where its options make no sense."""
+    width, heads = getattr(options, f"{side}_embed_dim"), getattr(options, f"{side}_attention_heads")
+    return None if not isinstance(heads, int) or heads < 1 or width % heads else width // heads

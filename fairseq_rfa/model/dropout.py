@@ -16,6 +16,7 @@ FAIRSEQ_NAMES = {
     "ProjectedAttention": "MultiheadAttention",
     "CausalRFA": "MultiheadAttention",
     "CrossRFA": "MultiheadAttention",
+    "EncoderRFA": "MultiheadAttention",
 }
 """What the dropouts of our classes are called in fairseq's transformer."""
 

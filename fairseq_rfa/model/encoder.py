@@ -1,4 +1,4 @@
-"""fairseq's Transformer encoder, which does not copy its output at every step of a beam search."""
+"""fairseq's Transformer encoder with softmax or random feature attention, whose output no step of a search copies."""
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -6,14 +6,37 @@ from fairseq.models.transformer import TransformerEncoderBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
+from ..attention import EncoderRFA
 from ..attention.projected import ProjectedAttention
+from .other_attention import let_other_attention_load
+from .random_features import build_pool, shared_options
 from .scripting import in_classes_of_fairseq
 
 
 class TransformerRFAEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer, all of whose dense layers can multiply in another precision."""
+    """fairseq's encoder layer, all of whose dense layers can multiply in another precision.
+
+    Args:
+        pools: the random matrices of "encoder" attention; empty with softmax.
+        layer_index: number of the layer from 0.
+    """
+
+    def __init__(self, cfg, return_fc=False, *, pools, layer_index):
+        self.pools = pools
+        self.layer_index = layer_index
+        super().__init__(cfg, return_fc)
 
     def build_self_attention(self, embed_dim, cfg):
+        if cfg.encoder_attention == "rfa":
+            return EncoderRFA(
+                embed_dim,
+                cfg.encoder.attention_heads,
+                self.pools["encoder"],
+                self.layer_index,
+                sigma_init=cfg.rfa_sigma_init,
+                floor=cfg.rfa_denominator_floor,
+                **shared_options(cfg),
+            )
         return ProjectedAttention(
             embed_dim,
             cfg.encoder.attention_heads,
@@ -27,7 +50,20 @@ class TransformerRFAEncoderLayer(TransformerEncoderLayerBase):
 
 class TransformerRFAEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg):
-        return wrapped(TransformerRFAEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+        if not hasattr(self, "pools"):
+            has_features = cfg.encoder_attention == "rfa"
+            self.pools = {"encoder": build_pool(cfg, "encoder", cfg.rfa_encoder_dim)} if has_features else {}
+            self.num_built_layers = 0
+        layer = TransformerRFAEncoderLayer(
+            cfg, self.return_fc, pools=self.pools, layer_index=self.num_built_layers
+        )
+        self.num_built_layers += 1
+        return wrapped(layer, cfg)
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Let a checkpoint of the other attention load."""
+        super().upgrade_state_dict_named(state_dict, name)
+        return let_other_attention_load(self, "encoder", state_dict, name)
 
     def reorder_encoder_out(self, encoder_out, new_order):
         """Row i becomes the former row new_order[i]; nothing is copied where each row keeps its sentence.

@@ -49,13 +49,14 @@ def settle_layers_to_keep(cfg):
             setattr(cfg, f"{side}_layers", len(layers))
 
 
-def names_before(own, decoder, layers_to_keep):
+def names_before(own, side, prefix, layers_to_keep):
     """Parameters by the names that they have in the checkpoint, before fairseq leaves layers out.
 
     Args:
-        own: parameters of the decoder by name.
-        decoder: how these names begin.
+        own: parameters of encoder or decoder by name.
+        side: which of them it is.
+        prefix: how these names begin.
     """
-    kept = kept_layers("decoder", layers_to_keep)
-    number = re.compile(re.escape(f"{decoder}layers.") + r"(\d+)")
-    return {number.sub(lambda found: f"{decoder}layers.{kept[int(found[1])]}", name): own[name] for name in own}
+    kept = kept_layers(side, layers_to_keep)
+    number = re.compile(re.escape(f"{prefix}layers.") + r"(\d+)")
+    return {number.sub(lambda found: f"{prefix}layers.{kept[int(found[1])]}", name): own[name] for name in own}

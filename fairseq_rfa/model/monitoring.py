@@ -1,8 +1,8 @@
 """TensorBoard shows how attention through features fares in training, beside what fairseq logs.
 
-Each layer's causal and cross attention has its scalars: the share of denominators at the floor, the mean of σ, and
-the mean of the gate where there is one. They stand in a folder of their own, because TensorBoard reads one file of
-a folder at a time.
+Each attention of each layer has its scalars: the share of denominators at the floor, the mean of σ, and the mean of
+the gate where there is one. They stand in a folder of their own, because TensorBoard reads one file of a folder at a
+time.
 """
 
 import os
@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..attention import CausalRFA
 from ..attention.base import RandomFeatureAttention
 from ..attention.observations import NoneInCopies, Observations
 
@@ -32,23 +31,22 @@ class Monitor(NoneInCopies):
     Args:
         folder: where the files go.
         interval: number of updates from one writing to the next.
-        decoder: whose attentions are watched.
+        model: whose attentions are watched.
     """
 
     latest: Optional["weakref.ref[Monitor]"] = None
     """Whose model began an update last: an optimizer's step is taken for the end of that one."""
 
-    def __init__(self, folder: str, interval: int, decoder: nn.Module):
+    def __init__(self, folder: str, interval: int, model: nn.Module):
         self.folder = folder
         self.interval = interval
         self.num_updates: Optional[int] = None
         self.writer = None
         self.sites: Dict[str, Observations] = {}
-        for module in decoder.modules():
+        for module in model.modules():
             if isinstance(module, RandomFeatureAttention):
-                place = "causal" if isinstance(module, CausalRFA) else "cross"
                 module.observations = Observations()
-                self.sites[f"{place}_layer_{module.layer_index}"] = module.observations
+                self.sites[f"{module.place}_layer_{module.layer_index}"] = module.observations
         handle = register_optimizer_step_post_hook(_after_step_of(weakref.ref(self)))
         weakref.finalize(self, handle.remove)
 
@@ -93,7 +91,7 @@ def _after_step_of(reference: "weakref.ref[Monitor]"):
 
 
 def monitor_of(
-    cfg: Union[Namespace, DictConfig], wanted: Optional[bool], decoder: nn.Module
+    cfg: Union[Namespace, DictConfig], wanted: Optional[bool], model: nn.Module
 ) -> Optional[Monitor]:
     """The monitor that the options of a training ask for, in the first worker.
 
@@ -117,7 +115,7 @@ def monitor_of(
         wanted = folder and not options.tpu
     if not wanted or progress_bar.SummaryWriter is None or get_global_rank() > 0:
         return None
-    return Monitor(os.path.join(folder, FOLDER), options.log_interval, decoder)
+    return Monitor(os.path.join(folder, FOLDER), options.log_interval, model)
 
 
 def _options_of_every_command(

@@ -1,6 +1,5 @@
-"""The Transformer whose decoder attends through random features: decoder and model."""
+"""The Transformer that attends through random features: decoder and model."""
 
-import logging
 from argparse import Namespace
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -8,28 +7,29 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from omegaconf import OmegaConf
 
-from ..attention import CrossRFA
+from ..attention import CausalRFA, CrossRFA
 from ..attention.order import is_identity, rows_of
 from ..attention.packed_linear import pack_layers, search
+from ..attention.separators import Separators
 from ..compat import rebuild_batches_each_epoch
-from ..functional.encoding import FEATURE_MAPS
-from ..functional.random_matrices import MatrixPool
 from .config import TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
 from .directions import settle_directions
 from .dropout import retained_names
 from .encoder import TransformerRFAEncoder, wrapped
-from .layers_to_keep import names_before, settle_layers_to_keep
+from .layers_to_keep import settle_layers_to_keep
 from .monitoring import monitor_of
-from .parameters import RFA_PARAMETERS, exchange
+from .other_attention import let_other_attention_load
+from .random_features import build_pool
 from .scripting import in_classes_of_fairseq
 from .unknown_options import names_to_check, refuse_unknown_options
 from .unread_options import warn_of_unread_options
 
-logger = logging.getLogger(__name__)
-
 
 class TransformerRFADecoder(TransformerDecoderBase):
+    separators = None
+    """`Separators` for the sentence gates of the layers, if they have them. Without an annotation for torch.jit."""
+
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         if not hasattr(self, "pools"):
             self.pools = self._build_pools(cfg)
@@ -42,27 +42,12 @@ class TransformerRFADecoder(TransformerDecoderBase):
 
     @staticmethod
     def _build_pools(cfg):
-        head_dim = cfg.decoder.embed_dim // cfg.decoder.attention_heads
         places = {
             "causal": (cfg.causal_attention, cfg.rfa_causal_dim),
             "cross": (cfg.cross_attention, cfg.rfa_cross_dim),
         }
-        feature_map = FEATURE_MAPS[cfg.rfa_feature_map]
-
-        def pool(num_directions):
-            if feature_map.source is None:
-                return None
-            return MatrixPool(
-                cfg.rfa_num_matrices,
-                num_directions,
-                head_dim,
-                cfg.rfa_seed,
-                cfg.rfa_orthogonal,
-                feature_map.phases,
-            )
-
         return {
-            place: pool(num_directions)
+            place: build_pool(cfg, "decoder", num_directions)
             for place, (attention, num_directions) in places.items()
             if attention == "rfa"
         }
@@ -91,6 +76,9 @@ class TransformerRFADecoder(TransformerDecoderBase):
                 "full_context_alignment looks at later target positions, which causal RFA cannot; "
                 "use --causal-attention softmax"
             )
+        if self.separators is not None:
+            # The layers get the newest token alone where they have a state.
+            self.separators.read(prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:])
         self._mask_padding_unasked_on_xla(prev_output_tokens)
         features, extra = super().extract_features(
             prev_output_tokens,
@@ -108,6 +96,13 @@ class TransformerRFADecoder(TransformerDecoderBase):
             )
         return features, extra
 
+    def tell_separators(self, symbol):
+        """From now on the sentence gates of the layers know where this symbol of the dictionary stands."""
+        self.separators = Separators(symbol)
+        for attention in self.modules():
+            if isinstance(attention, CausalRFA):
+                attention.separators = self.separators
+
     def _mask_padding_unasked_on_xla(self, tokens):
         """fairseq asks whether there is padding, which on XLA would wait for values; with this option it does not ask.
 
@@ -123,31 +118,32 @@ class TransformerRFADecoder(TransformerDecoderBase):
         super().reorder_incremental_state_scripting(incremental_state, new_order)
 
     def upgrade_state_dict_named(self, state_dict, name):
-        """Let a checkpoint of the other attention load: drop what this one lacks, start what that one lacks."""
+        """Let a checkpoint of the other attention load."""
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}." if name else ""
-        own = {
-            f"{prefix}{key}": value
-            for key, value in self.state_dict().items()
-            if key.endswith(RFA_PARAMETERS)
-        }
-        if self.cfg.decoder.layers_to_keep:
-            own = names_before(own, prefix, self.cfg.decoder.layers_to_keep)
-        dropped, added = exchange(state_dict, own, prefix)
-        if dropped or added:
-            logger.info(
-                f"checkpoint of another attention: dropped {', '.join(dropped) or 'nothing'}; "
-                f"started from initial values {', '.join(added) or 'nothing'}"
-            )
-        return state_dict
+        return let_other_attention_load(self, "decoder", state_dict, name)
 
     def __prepare_scriptable__(self):
         return in_classes_of_fairseq(self)
 
 
+def separator_of(task):
+    """The symbol between the sentences of a target, in a task that makes windows of them.
+
+    Raises:
+        ValueError: the task makes none.
+    """
+    symbol = getattr(task, "target_separator", None)
+    if symbol is None:
+        raise ValueError(
+            "--rfa-sentence-gate acts where a separator of sentences stands, and this task makes none; use --task "
+            "document_translation, or leave the flag out"
+        )
+    return symbol
+
+
 @register_model("transformer_rfa")
 class TransformerRFAModel(TransformerModelBase):
-    """Transformer with random feature attention in the decoder (Peng et al., ICLR 2021)."""
+    """Transformer with random feature attention (Peng et al., ICLR 2021), by default in the decoder alone."""
 
     monitor = None
     """A Monitor in a training that is watched. Without an annotation, which torch.jit would follow."""
@@ -174,7 +170,9 @@ class TransformerRFAModel(TransformerModelBase):
         warn_of_unread_options(cfg)
         rebuild_batches_each_epoch(task)
         model = super().build_model(cfg, task)
-        model.monitor = monitor_of(everything, cfg.rfa_monitor, model.decoder)
+        if cfg.causal_attention == "rfa" and cfg.rfa_sentence_gate:
+            model.decoder.tell_separators(separator_of(task))
+        model.monitor = monitor_of(everything, cfg.rfa_monitor, model)
         return model
 
     @classmethod

@@ -4,7 +4,7 @@ import logging
 
 from ..functional.encoding import FEATURE_MAPS
 from .config import RFA_OPTIONS
-from .directions import default_directions
+from .directions import SIDES, default_directions, head_width
 
 logger = logging.getLogger(__name__)
 
@@ -52,20 +52,32 @@ def _cross(config):
     return "with --cross-attention softmax" if config.cross_attention == "softmax" else None
 
 
+def _encoder(config):
+    return "with --encoder-attention softmax" if config.encoder_attention == "softmax" else None
+
+
 def _features(config):
-    return f"{_causal(config)} and {_cross(config)}" if _causal(config) and _cross(config) else None
+    if not (_causal(config) and _cross(config) and _encoder(config)):
+        return None
+    return f"{_causal(config)} and {_cross(config)}"
 
 
 def _gate(config):
     return None if config.rfa_gate else "without --rfa-gate"
 
 
+def _sentence_gate(config):
+    return None if config.rfa_sentence_gate else "without --rfa-sentence-gate"
+
+
 def _denominator_without_gate(config):
-    return _cross(config) and (_causal(config) or config.rfa_gate and f"with --rfa-gate and {_cross(config)}" or None)
+    if not (_encoder(config) and _cross(config)):
+        return None
+    return _causal(config) or config.rfa_gate and f"with --rfa-gate and {_cross(config)}" or None
 
 
-def _sigma_of_both(config):
-    if config.rfa_cross_sigma_init is None or not _causal(config):
+def _sigma_of_all_but_cross(config):
+    if config.rfa_cross_sigma_init is None or not _causal(config) or not _encoder(config):
         return None
     return f"{_causal(config)} and --rfa-cross-sigma-init"
 
@@ -74,9 +86,10 @@ def _pool(config):
     """A map that starts from the identity takes from the pool what goes beyond it."""
     if not FEATURE_MAPS[config.rfa_feature_map].square:
         return _matrices(config)
-    numbers = [config.rfa_causal_dim] * (not _causal(config)) + [config.rfa_cross_dim] * (not _cross(config))
-    if any(number > config.decoder.embed_dim // config.decoder.attention_heads for number in numbers):
-        return None
+    softmax = {"rfa_causal_dim": _causal, "rfa_cross_dim": _cross, "rfa_encoder_dim": _encoder}
+    for name, side in SIDES.items():
+        if not softmax[name](config) and getattr(config, name) > head_width(config, side):
+            return None
     return f"with --rfa-feature-map {config.rfa_feature_map} while no head has more directions than entries"
 
 
@@ -97,14 +110,17 @@ NEEDS = {
     "rfa_feature_map": (_features,),
     "rfa_causal_dim": (_causal, _matrices),
     "rfa_cross_dim": (_cross, _matrices),
+    "rfa_encoder_dim": (_encoder, _matrices),
     "rfa_gate": (_causal,),
     "rfa_gate_bias": (_causal, _gate),
+    "rfa_sentence_gate": (_causal,),
+    "rfa_sentence_gate_bias": (_causal, _sentence_gate),
     "rfa_num_matrices": (_features, _pool),
     "rfa_seed": (_features, _pool),
     "rfa_orthogonal": (_features, _drawn_matrices),
     "rfa_fixed_matrices": (_features, _drawn_matrices),
     "rfa_exact_updates": (_features, _kernel),
-    "rfa_sigma_init": (_features, _sigma_of_both),
+    "rfa_sigma_init": (_features, _sigma_of_all_but_cross),
     "rfa_cross_sigma_init": (_cross,),
     "rfa_fixed_sigma": (_features,),
     "rfa_unnormalized": (_features, _unit_length),

@@ -62,6 +62,10 @@ def parameters(checkpoint):
     return state
 
 
+NO_SYMBOL = -1
+"""In place of the separator of sentences: what is converted here reads each sentence alone."""
+
+
 def build(options, state, seed):
     """A new model with these options for the vocabularies of the state dict; the same seed gives the same weights.
 
@@ -75,11 +79,13 @@ def build(options, state, seed):
     sizes = [state[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
     source = _dictionary(sizes[0])
     target = source if sizes[0] == sizes[1] else _dictionary(sizes[1])
+    task = TranslationTask(TranslationConfig(), source, target)
+    task.target_separator = NO_SYMBOL
     # Nobody watches.
     building = Namespace(**{**vars(options), "tensorboard_logdir": None, "rfa_monitor": None})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MODELS[options.arch].build_model(building, TranslationTask(TranslationConfig(), source, target))
+        model = MODELS[options.arch].build_model(building, task)
     for name, value in vars(building).items():
         vars(options).setdefault(name, value)
     return model.eval()

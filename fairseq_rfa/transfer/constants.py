@@ -4,17 +4,17 @@ import torch
 
 from ..attention.base import RandomFeatureAttention
 from ..functional.oprf_constants import Observed
-from ..model.parameters import PLACES
+from ..model.parameters import OF_DECODER, attentions_of
 from .watch import softmax_attentions, watch
 
 
-def measure_moments(model, student, batches):
+def measure_moments(model, student, batches, places=OF_DECODER):
     """What the constants depend on, in one teacher-forced pass over the batches.
 
     Args:
         model: with softmax, as `fit_sigma` takes it.
         student: a model of this package that gets its parameters; its σ and whether it scales to unit length count.
-        batches: as `fit_sigma` takes them.
+        batches, places: as `fit_sigma` takes them.
 
     Returns:
         by place, the `Moments` of each layer, where the student's map has constants.
@@ -23,7 +23,9 @@ def measure_moments(model, student, batches):
         ValueError: no batch.
     """
     attentions = {
-        place: modules for place, modules in softmax_attentions(model).items() if with_constants(student, place)
+        place: modules
+        for place, modules in softmax_attentions(model, places).items()
+        if with_constants(student, place)
     }
     seen = {place: [Observed() for _ in modules] for place, modules in attentions.items()}
 
@@ -48,6 +50,6 @@ def set_constants(student, moments):
 
 def with_constants(model, place):
     """The attentions of a place in all layers, if their map has constants."""
-    attentions = [getattr(layer, PLACES[place]) for layer in model.decoder.layers]
+    attentions = attentions_of(model, place)
     has = all(isinstance(x, RandomFeatureAttention) and x.feature_map.constants for x in attentions)
     return attentions if has else []

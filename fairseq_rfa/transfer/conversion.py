@@ -1,6 +1,7 @@
 """A checkpoint with the other attention, and what was done to its parameters."""
 
 from argparse import Namespace
+from itertools import chain
 
 from ..model.directions import settle_directions
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
@@ -74,12 +75,12 @@ def convert(
     old.load_state_dict(dict(state))
     if batches is not None:
         if imitate == "unit-length":
-            fitted = {place: sigmas for place, sigmas in fit_sigma(old, batches).items() if place in changed}
+            fitted = fit_sigma(old, batches, changed)
             set_sigma(new, fitted)
             report.notes += describe_sigma(fitted, options["rfa_feature_map"])
         else:
             report.notes.append(_describe_start(options, imitate, changed))
-        moments = {place: found for place, found in measure_moments(old, new, batches).items() if place in changed}
+        moments = measure_moments(old, new, batches, changed)
         set_constants(new, moments)
         report.notes += describe_constants(new, moments)
     elif to == "rfa":
@@ -121,14 +122,17 @@ def _refuse_options(given, imitate, batches, distillation):
 
 def _places_that_change(source, to, options):
     """Raises ValueError where there is none, or where an attention that stays would mean something else."""
-    places = ["causal"] if source.no_cross_attention else list(PLACES)
+    places = [place for place in PLACES if place != "cross" or not source.no_cross_attention]
     before = {place: getattr(source, f"{place}_attention", "softmax") for place in places}
     after = {place: options[f"{place}_attention"] for place in places}
     if to == "rfa" and "rfa" not in after.values():
-        raise ValueError("--causal-attention and --cross-attention leave no random features; use --to softmax")
+        raise ValueError("the options of attention leave no random features; use --to softmax")
     changed = [place for place in places if before[place] != after[place]]
     if not changed and (to == "rfa" or source.arch == PLAIN):
-        raise ValueError(f"the decoder of the checkpoint has {to} already; there is nothing to convert")
+        raise ValueError(
+            f"the decoder of the checkpoint has {to} already, and the encoder is to stay as it is; "
+            "there is nothing to convert"
+        )
     stays = [place for place in places if before[place] == after[place] == "rfa"]
     if stays and bool(source.rfa_unnormalized) != options["rfa_unnormalized"]:
         raise ValueError(
@@ -157,8 +161,9 @@ def _exchange(state, new, report):
         name: value.to(precision) for name, value in new.state_dict().items() if name.endswith(RFA_PARAMETERS)
     }
     before = dict(state)
-    dropped, added = exchange(state, own, "decoder.")
-    report.dropped, report.added = _sizes(before, dropped), _sizes(state, added)
+    exchanged = [exchange(state, own, side, f"{side}.") for side in ("encoder", "decoder")]
+    report.dropped = _sizes(before, chain(*(dropped for dropped, _ in exchanged)))
+    report.added = _sizes(state, chain(*(added for _, added in exchanged)))
 
 
 def _reset(state, new, names, report):
@@ -179,6 +184,6 @@ def _describe_start(options, imitate, changed):
     if imitate == "softmax":
         return "sigma of the new attentions is head_dim^-1/4, that of softmax"
     start = options["rfa_sigma_init"]
-    starts = {"causal": start, "cross": options["rfa_cross_sigma_init"] or start}
+    starts = {**dict.fromkeys(PLACES, start), "cross": options["rfa_cross_sigma_init"] or start}
     values = ", ".join(f"{starts[place]:g} in {place} attention" for place in changed)
     return f"sigma starts at {values}, fitted to nothing; --fit-data would fit it"

@@ -15,8 +15,9 @@ from fairseq.modules import MultiheadAttention
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from ..attention.base import RandomFeatureAttention
-from ..model.parameters import PLACES, own_parameters
+from ..model.parameters import PLACES, attentions_of, own_parameters
 from ..programs.program import progress
+from .watch import padding_of
 
 
 class Distillation(NamedTuple):
@@ -116,9 +117,9 @@ def pairs(teacher, student, places):
     teacher.eval()
     student.eval()
     return [
-        Pair(place, *(getattr(layer, PLACES[place]) for layer in layers))
+        Pair(place, *attentions)
         for place in places
-        for layers in zip(teacher.decoder.layers, student.decoder.layers, strict=True)
+        for attentions in zip(attentions_of(teacher, place), attentions_of(student, place), strict=True)
     ]
 
 
@@ -131,13 +132,14 @@ def _learn(ours, theirs):
 
 
 def _outputs(found, teacher, student, batch):
-    """For each pair the outputs of student and teacher at the words of the target, (words, embed_dim) each."""
+    """For each pair the outputs of student and teacher at the words of its side, (words, embed_dim) each."""
     with _watched(found) as calls, torch.no_grad():
         teacher(**batch["net_input"], features_only=True)
-    is_word = batch["net_input"]["prev_output_tokens"].ne(teacher.decoder.padding_idx).transpose(0, 1)
+    is_word = {side: ~padding.transpose(0, 1) for side, padding in padding_of(teacher, batch).items()}
     for pair, (inputs, output) in zip(found, calls):
         ours, _ = pair.student(**{**inputs, "need_weights": False, "need_head_weights": False})
-        yield ours[is_word].float(), output[is_word].float()
+        words = is_word[PLACES[pair.place].side]
+        yield ours[words].float(), output[words].float()
 
 
 @contextmanager

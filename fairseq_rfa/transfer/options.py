@@ -10,7 +10,7 @@ from ..functional.encoding import FEATURE_MAPS
 from ..functional.kernels import gaussian_kernel
 from ..functional.random_matrices import LARGEST_SEED
 from ..model.config import RFA_OPTIONS, add_switches
-from ..model.parameters import NAMES_OF_RESET, PLACES
+from ..model.parameters import NAMES_OF_RESET, OF_DECODER
 from ..programs.program import parser_of, positive_number
 
 NAME = "transfer"
@@ -40,9 +40,9 @@ def parse_arguments(arguments, description):
         "--reset-attention",
         choices=tuple(NAMES_OF_RESET),
         default="none",
-        help="what of the decoder's attentions that change starts anew, as in a new model. none (default): nothing. "
+        help="what of the attentions that change starts anew, as in a new model. none (default): nothing. "
         "projections: weights and biases of their query, key, value and output projections. all: those, sigma, the "
-        "gate, a learned map, and the layer norms of these attentions. The encoder is never touched",
+        "gate, a learned map, and the layer norms of these attentions",
     )
     parser.add_argument(
         "--seed",
@@ -82,7 +82,7 @@ def parse_arguments(arguments, description):
     attention = parser.add_argument_group(
         "attention",
         "with --to rfa, those of transformer_rfa; by default those of a checkpoint of transformer_rfa, but rfa in "
-        "both places, and else the defaults of the model",
+        "both places of the decoder, and else the defaults of the model",
         argument_default=argparse.SUPPRESS,
     )
     add_switches(attention)
@@ -167,7 +167,7 @@ def attention_options(stored, given, imitate, fitted):
         ValueError: they contradict each other.
     """
     options = {option.name: stored.get(option.name, option.default) for option in RFA_OPTIONS}
-    options |= {f"{place}_attention": "rfa" for place in PLACES} | given
+    options |= {f"{place}_attention": "rfa" for place in OF_DECODER} | given
     wanted = imitate
     if imitate is None:
         imitate = "softmax" if options["rfa_unnormalized"] else "unit-length"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from ..functional.encoding import FEATURE_MAPS
-from ..model.parameters import PLACES
+from ..model.parameters import OF_DECODER, attentions_of
 from ..programs.signature import commit, version
 
 MEANINGS = {
@@ -95,7 +95,7 @@ def describe_constants(model, fitted):
     """Lines about the constants that fit the queries and keys of softmax, by place."""
     lines = []
     for place in fitted:
-        for layer, attention in enumerate(getattr(layer, PLACES[place]) for layer in model.decoder.layers):
+        for layer, attention in enumerate(attentions_of(model, place)):
             for name in attention.feature_map.parameters.values():
                 value = getattr(attention, name).detach()
                 values = " ".join(f"{of_head:.3f}" for of_head in value.reshape(len(value), -1).mean(-1).tolist())
@@ -140,12 +140,13 @@ def describe_model(options):
     """Model, sizes, attentions and features in a few words."""
     sizes = (options.encoder_layers, options.decoder_layers, options.decoder_embed_dim)
     words = [options.arch, "{}+{} layers of {}".format(*sizes)]
-    places = {place: getattr(options, f"{place}_attention", "softmax") for place in ("causal", "cross")}
-    words.append("/".join(places.values()))
-    if "rfa" in places.values():
+    places = [*OF_DECODER] + ["encoder"] * (getattr(options, "encoder_attention", "softmax") == "rfa")
+    attentions = [getattr(options, f"{place}_attention", "softmax") for place in places]
+    words.append("/".join(attentions))
+    if "rfa" in attentions:
         words += [
             str(options.rfa_feature_map),
-            f"{options.rfa_causal_dim}/{options.rfa_cross_dim}",
+            "/".join(str(getattr(options, f"rfa_{place}_dim")) for place in places),
             f"seed {options.rfa_seed}",
         ]
         words += ["gate"] * bool(options.rfa_gate) + ["unnormalized"] * bool(options.rfa_unnormalized)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from ..attention.base import RandomFeatureAttention
 from ..functional.unit_length import SMALLEST_NORM
-from ..model.parameters import PLACES
+from ..model.parameters import OF_DECODER, PLACES, attentions_of
 from .watch import softmax_attentions, watch
 
 SMALLEST, GREATEST = 0.05, 20.0
@@ -21,23 +21,24 @@ SMALLEST, GREATEST = 0.05, 20.0
 HALVINGS = 40
 
 
-def fit_sigma(model, batches):
-    """σ of each head of each softmax attention in the decoder, in one teacher-forced pass over the batches.
+def fit_sigma(model, batches, places=OF_DECODER):
+    """σ of each head of each softmax attention in some places, in one teacher-forced pass over the batches.
 
     Args:
         model: a Transformer of fairseq or of this package; it is left in the mode in which it was.
         batches: samples of fairseq with "net_input", on the model's device.
+        places: some of `PLACES`.
 
     Returns:
         {"causal": [σ (H,) of each layer], "cross": the same} in float32 on the CPU, within `SMALLEST` and
         `GREATEST`; a place without softmax is missing.
 
     Raises:
-        ValueError: no softmax attention in the decoder, or no batch.
+        ValueError: no softmax attention in these places, or no batch.
     """
-    attentions = softmax_attentions(model)
+    attentions = softmax_attentions(model, places)
     if not attentions:
-        raise ValueError("the decoder has no softmax attention to fit sigma to")
+        raise ValueError(f"the model has no softmax attention to fit sigma to: {', '.join(places)}")
     seen = {place: [_Site() for _ in modules] for place, modules in attentions.items()}
     watch(model, attentions, batches, lambda place, layer, *found: seen[place][layer].add(*found))
     if not all(site.batches for sites in seen.values() for site in sites):
@@ -53,10 +54,11 @@ def set_sigma(model, fitted):
         ValueError: another number of layers or heads, or an attention without sigma.
     """
     for place, sigmas in fitted.items():
-        attentions = [getattr(layer, PLACES[place]) for layer in model.decoder.layers]
+        attentions = attentions_of(model, place)
         if len(attentions) != len(sigmas):
             raise ValueError(
-                f"sigma is fitted for {len(sigmas)} layers and the decoder has {len(attentions)}; use one model"
+                f"sigma is fitted for {len(sigmas)} layers and the {PLACES[place].side} has {len(attentions)}; "
+                "use one model"
             )
         for layer, (attention, sigma) in enumerate(zip(attentions, sigmas)):
             if not isinstance(attention, RandomFeatureAttention):

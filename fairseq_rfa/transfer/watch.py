@@ -5,18 +5,19 @@ from contextlib import ExitStack
 import torch
 
 from ..attention.base import RandomFeatureAttention
-from ..model.parameters import PLACES
+from ..model.parameters import PLACES, attentions_of
 
 
-def softmax_attentions(model):
-    """The softmax attentions of each layer of the decoder; a place that has none is missing.
+def softmax_attentions(model, places):
+    """The softmax attentions of each layer, by place; a place that has none is missing.
 
     Args:
         model: a Transformer of fairseq or of this package.
+        places: some of `PLACES`.
     """
     found = {}
-    for place, name in PLACES.items():
-        attentions = [getattr(layer, name) for layer in model.decoder.layers]
+    for place in places:
+        attentions = attentions_of(model, place)
         if attentions and not any(
             attention is None or isinstance(attention, RandomFeatureAttention) for attention in attentions
         ):
@@ -36,14 +37,14 @@ def watch(model, attentions, batches, see):
             leave their projections, in float32, what is hidden (B, 1, N, M), and which queries are no padding
             (B, 1, N).
     """
-    padded = None
+    padding = {}
 
     def hook(place, layer):
         def look(module, _, inputs):
             # fairseq reads the weights of its projections past their modules, so hooks there would see nothing.
             q, k = module.q_proj(inputs["query"]), module.k_proj(inputs["key"])
             q, k = (x.float().unflatten(-1, (module.num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k))
-            see(place, layer, q, k, _hidden(q, k, inputs), ~padded.unsqueeze(1))
+            see(place, layer, q, k, _hidden(q, k, inputs), ~padding[PLACES[place].side].unsqueeze(1))
 
         return look
 
@@ -56,8 +57,17 @@ def watch(model, attentions, batches, see):
                 handle = module.register_forward_pre_hook(hook(place, layer), with_kwargs=True)
                 stack.callback(handle.remove)
         for batch in batches:
-            padded = batch["net_input"]["prev_output_tokens"].eq(model.decoder.padding_idx)
+            padding = padding_of(model, batch)
             model(**batch["net_input"])
+
+
+def padding_of(model, batch):
+    """By side of the model, which positions of a sample of fairseq are padding, (B, positions)."""
+    inputs = batch["net_input"]
+    return {
+        "encoder": inputs["src_tokens"].eq(model.encoder.padding_idx),
+        "decoder": inputs["prev_output_tokens"].eq(model.decoder.padding_idx),
+    }
 
 
 def _hidden(q, k, inputs):

@@ -19,6 +19,7 @@ SOFTMAX = ("--causal-attention", "softmax", "--cross-attention", "softmax")
 TRAINED = {
     "rfa": ((), "transformer_rfa_tiny"),
     "gate": (("--rfa-local-window", "2"), "transformer_rfa_tiny_gate"),
+    "sentence gate": (("--rfa-sentence-gate", "--rfa-sentence-gate-bias", "-1"), "transformer_rfa_tiny"),
     "softmax": (SOFTMAX, "transformer_rfa_tiny"),
     "fairseq": ((), "transformer"),
 }

@@ -7,6 +7,7 @@ from fairseq.data.data_utils import collate_tokens
 from document_data import add_documents, model_of, task_with
 from fairseq_rfa.documents.generator import PrefixedEnsemble
 from fairseq_rfa.documents.prefix import PREFIX, read_prefix
+from fairseq_rfa.documents.windows import SEPARATOR
 from variants import FLAGS
 
 # Log-probabilities; another order of summation in float32 stays far below, a wrong position or mask far above.
@@ -18,9 +19,15 @@ MODELS = [
     "transformer --decoder-normalize-before",
     "transformer --no-token-positional-embeddings",
     *(f"transformer_rfa_tiny {flags}" for flags in ("", "--rfa-gate", SOFTMAX, "--decoder-learned-pos", *FLAGS)),
+    *(
+        f"transformer_rfa_tiny --rfa-sentence-gate --rfa-sentence-gate-bias -2 {flags}"
+        for flags in ("", "--rfa-local-window 3", *(flags for flags in FLAGS if "--rfa-gate" not in flags))
+    ),
 ]
-PREFIXES = [[2, 5, 6, 9], [2, 7], [2, 4, 5, 6, 7, 8, 9, 10, 11, 4, 4]]
-NEXT = torch.tensor([[9, 5, 8, 6], [9, 11, 4, 7], [9, 6, 6, 5]])
+SEP = 12
+"""The separator; here a search goes on after it as well, to a further one."""
+PREFIXES = [[2, 5, SEP, 9], [2, 7], [2, 4, SEP, 6, 7, SEP, 9, 10, 11, 4, 4]]
+NEXT = torch.tensor([[SEP, 5, 8, 6], [SEP, 11, SEP, 7], [SEP, 6, 6, 5]])
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,9 @@ def documents(data, tmp_path_factory):
 @pytest.fixture
 def model(request, documents):
     architecture, *flags = request.param.split()
-    model = model_of(task_with(documents), documents, *flags, architecture=architecture)
+    task = task_with(documents, "--context-sentences", "2")
+    assert task.tgt_dict.index(SEPARATOR) == SEP
+    model = model_of(task, documents, *flags, architecture=architecture)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(("weight", "bias")):

@@ -133,6 +133,17 @@ UNREAD = [
     ("--rfa-causal-dim 16 --rfa-cross-dim 32 --rfa-cross-sigma-init 2 --rfa-sigma-init 3 --rfa-seed 4", {}),
     ("--rfa-gate --rfa-gate-bias 1 --rfa-gate-denominator-floor 0.2 --rfa-denominator-floor 0.3", {}),
     ("--cross-attention softmax --rfa-denominator-floor 0.3 --rfa-orthogonal --no-rfa-fixed-matrices", {}),
+    ("--rfa-encoder-dim 12", {"--rfa-encoder-dim 12": "with --encoder-attention softmax"}),
+    (
+        f"{SOFTMAX} --encoder-attention rfa --rfa-encoder-dim 12 --rfa-sigma-init 2 --rfa-denominator-floor 0.3 "
+        "--rfa-orthogonal --rfa-unnormalized --rfa-fixed-sigma --rfa-seed 4 --rfa-exact-updates 3",
+        {},
+    ),
+    (
+        f"{SOFTMAX} --encoder-attention rfa --rfa-gate --rfa-causal-dim 12 --rfa-cross-dim 12",
+        {"--rfa-gate": CAUSAL, "--rfa-causal-dim 12": CAUSAL, "--rfa-cross-dim 12": CROSS},
+    ),
+    ("--encoder-attention rfa --rfa-feature-map hedgehog --rfa-seed 3 --rfa-encoder-dim 33", {}),
     (
         "--rfa-feature-map hedgehog --rfa-seed 3",
         {"--rfa-seed 3": f"{WITH} hedgehog while no head has more directions than entries"},
@@ -164,6 +175,7 @@ VALUES = {
     "rfa_feature_map": "arccos",
     "rfa_causal_dim": 12,
     "rfa_cross_dim": 12,
+    "rfa_encoder_dim": 12,
     "rfa_gate": True,
     "rfa_gate_bias": -1.0,
     "rfa_num_matrices": 3,
@@ -179,7 +191,9 @@ VALUES = {
     "rfa_denominator_floor": 1e3,
     "rfa_gate_denominator_floor": 1e3,
 }
+ENCODER = "--encoder-attention rfa"
 PLACES = ["", "--causal-attention softmax", "--cross-attention softmax", SOFTMAX, "--no-cross-attention"]
+PLACES += [ENCODER, f"{ENCODER} {SOFTMAX}"]
 MAPS = ["gaussian", "positive", "elu", "learned", "hedgehog"]
 COMBINATIONS = list(itertools.product(PLACES, MAPS, ["", "--rfa-gate"]))
 COMBINATIONS += [(place, "gaussian", "--rfa-cross-sigma-init 1.5") for place in PLACES]
@@ -224,8 +238,11 @@ def test_an_option_changes_nothing_exactly_where_it_is_called_unread(data, task,
 
 
 def test_every_option_has_its_needs():
-    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - {"causal_attention", "cross_attention"}
+    attentions = {"causal_attention", "cross_attention", "encoder_attention"}
+    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - attentions
     assert set(NEEDS) - set(VALUES) == {
+        "rfa_sentence_gate",  # both act on windows of sentences, see tests/documents/test_sentence_gate.py
+        "rfa_sentence_gate_bias",
         "rfa_chunk_size",
         "rfa_monitor",
         "decoding_precision",

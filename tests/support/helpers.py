@@ -7,7 +7,7 @@ so that gradients can be taken through them.
 import pytest
 import torch
 
-from fairseq_rfa.attention import CausalRFA, CrossRFA
+from fairseq_rfa.attention import CausalRFA, CrossRFA, EncoderRFA
 from fairseq_rfa.attention.decoding_state import empty_state, state_after
 from fairseq_rfa.functional.encoding import Directions, Encoded
 from fairseq_rfa.functional.feature_maps import gaussian
@@ -195,6 +195,12 @@ def make_cross(seed=6, pool=None, feature_map="gaussian", **options):
     return _with_random_parameters(module, seed)
 
 
+def make_encoder(seed=7, pool=None, feature_map="gaussian", **options):
+    """A float64 EncoderRFA of 4 heads of 8."""
+    pool = pool or _pool_for(feature_map)
+    return _with_random_parameters(EncoderRFA(32, 4, pool, layer_index=1, feature_map=feature_map, **options), seed)
+
+
 def trained_parameters(module):
     """Parameters by name, without those that are constants."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -210,9 +216,9 @@ each_module = pytest.mark.parametrize(
 
 
 def call(module, length=9, rows=3, source_length=7, dtype=torch.float64, **options):
-    """The output of a causal or cross module for random inputs."""
+    """The output of a module for random inputs."""
     query = random_tensor(length, rows, 32, dtype=dtype)
-    if isinstance(module, CausalRFA):
+    if not isinstance(module, CrossRFA):
         return module(query, query, query, **options)[0]
     key = random_tensor(source_length, rows, 24, seed=2, dtype=dtype)
     return module(query, key, key, **options)[0]

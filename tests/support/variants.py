@@ -4,11 +4,12 @@ from functools import partial
 
 import pytest
 
-from helpers import make_causal, make_cross
+from helpers import make_causal, make_cross, make_encoder
 
 WITH_KERNEL = ("gaussian", "arccos", "positive", "cosine", "oprf")
 MAPS = (*WITH_KERNEL, "elu", "learned", "hedgehog")
 NEVER_SCALED = ("elu", "hedgehog")
+MAKERS = {"causal": make_causal, "cross": make_cross, "encoder": make_encoder}
 
 
 def maker(text):
@@ -17,8 +18,7 @@ def maker(text):
     options = dict(word.split("=") if "=" in word else (word, True) for word in words)
     if "window" in options:
         options["local_window"] = int(options.pop("window"))
-    make = make_causal if place == "causal" else make_cross
-    return partial(make, feature_map=feature_map, **options)
+    return partial(MAKERS[place], feature_map=feature_map, **options)
 
 
 def each(texts):
@@ -39,6 +39,7 @@ def every_causal_variant(windows):
 
 CROSS = [f"cross {name}" for name in MAPS]
 CROSS += [f"cross {name} unnormalized" for name in MAPS if name not in NEVER_SCALED]
+ENCODER = [name.replace("cross", "encoder") for name in CROSS]
 # Every map with every option, and every pair of options with some map.
 CAUSAL = [
     "causal gaussian",

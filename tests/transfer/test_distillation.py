@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fairseq_rfa.functional.random_matrices import LARGEST_SEED
-from fairseq_rfa.model.parameters import PLACES, RFA_PARAMETERS
+from fairseq_rfa.model.parameters import OF_DECODER, PLACES, RFA_PARAMETERS, attentions_of
 from fairseq_rfa.programs.checkpoint_file import read_checkpoint
 from fairseq_rfa.transfer.conversion import convert
 from fairseq_rfa.transfer.distillation import Distillation, distill, relative_errors
@@ -34,12 +34,13 @@ def models(data, *flags, **options):
     """Teacher and student with the same random weights."""
     teacher = build(data, *HEADS, "--encoder-attention-heads", "4", *options.pop("teacher_flags", ()),
                     architecture="transformer")
-    student = build(data, *flags)
+    student = build(data, "--encoder-attention", "rfa", *flags)
     student.load_state_dict(teacher.state_dict())
     with torch.no_grad():
-        for module in (*teacher.decoder.layers, *student.decoder.layers):
-            for attention in (module.self_attn, module.encoder_attn):
-                attention.q_proj.weight.copy_(3 * teacher.encoder.layers[0].self_attn.q_proj.weight)
+        weight = 3 * teacher.encoder.layers[0].self_attn.q_proj.weight
+        for model in (teacher, student):
+            for attention in (x for place in PLACES for x in attentions_of(model, place)):
+                attention.q_proj.weight.copy_(weight)
     return teacher, student
 
 
@@ -60,12 +61,13 @@ def taught(data, batches=None, updates=3, places=tuple(PLACES), **options):
     [("gaussian", 0.9), ("positive", 0.9), ("elu", 0.99), ("learned", 0.6)],
 )
 def test_every_attention_comes_nearer_to_that_of_a_trained_model(data, trained, name, most):
-    options = {"rfa_feature_map": name, "rfa_sigma_init": 1.0, "rfa_causal_dim": 16, "rfa_cross_dim": 16, **MADE}
+    options = {"rfa_feature_map": name, "rfa_sigma_init": 1.0, "encoder_attention": "rfa", **MADE}
+    options |= {f"rfa_{place}_dim": 16 for place in PLACES}
     _, report = convert(trained, "rfa", distillation=lesson(data, trained, updates=60, lr=0.03), **options)
     errors = report.distillation["relative_errors"]
     assert errors.keys() == PLACES.keys()
     for place, found in errors.items():
-        assert len(found["before"]) == len(found["after"]) == 2
+        assert len(found["before"]) == len(found["after"]) == (1 if place == "encoder" else 2)
         for before, after in zip(found["before"], found["after"]):
             assert 0 < after < most * before, (place, before, after)
 
@@ -135,16 +137,15 @@ def test_the_error_is_that_of_the_outputs_of_the_same_inputs(data):
     """Sentence by sentence, so without padding; the teacher's attention by its definition."""
     teacher, student = models(data)
     expected = {place: [] for place in PLACES}
-    for place, name in PLACES.items():
-        for layer in range(2):
+    for place in PLACES:
+        for softmax, features in zip(attentions_of(teacher, place), attentions_of(student, place)):
             seen, sums = [], torch.zeros(2, dtype=torch.float64)
-            softmax = getattr(teacher.decoder.layers[layer], name)
             hook = softmax.register_forward_pre_hook(lambda *call, seen=seen: seen.append(call[2]), with_kwargs=True)
             with torch.no_grad():
                 for batch in valid_batches(data, rows=1):
                     teacher(**batch["net_input"])
                     query, key = seen[-1]["query"], seen[-1]["key"]
-                    ours, _ = getattr(student.decoder.layers[layer], name)(query, key, key, need_weights=False)
+                    ours, _ = features(query, key, key, need_weights=False)
                     theirs = defined_softmax(softmax, query, key, place == "causal")
                     sums += torch.stack([(ours - theirs).square().sum(), theirs.square().sum()])
             hook.remove()
@@ -152,6 +153,7 @@ def test_the_error_is_that_of_the_outputs_of_the_same_inputs(data):
     found = relative_errors(teacher, student, tuple(PLACES), valid_batches(data))
     for place in PLACES:
         assert found[place] == pytest.approx(expected[place], rel=1e-4)
+    for place in OF_DECODER:
         assert found[place][0] != pytest.approx(found[place][1], rel=1e-2)
 
 

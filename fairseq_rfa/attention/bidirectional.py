@@ -1,0 +1,66 @@
+"""What cross attention and that of an encoder share: every query reads all keys, before and after it (eq. 5)."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ..functional import linear_attention
+from ..functional.encoding import Directions
+from .base import RandomFeatureAttention, in_groups
+
+
+class BidirectionalRFA(RandomFeatureAttention):
+    """out_t = Σ_j φ(q_t)·φ(k_j) v_j / max(Σ_j φ(q_t)·φ(k_j), floor), in the cheaper order of multiplication.
+
+    Through the sums over keys its time and memory are linear in the lengths.
+
+    Args: those of `RandomFeatureAttention`.
+    """
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        padding: Optional[Tensor] = None,
+        query_padding: Optional[Tensor] = None,
+    ) -> Tensor:
+        """All queries at once, (N, B, embed_dim).
+
+        Args:
+            query: (N, B, embed_dim)
+            key: (M, B, kdim), blank at padding.
+            padding: (B, M) bool, of the keys.
+            query_padding: (B, N) bool, of the queries; observers count them all where it is None.
+        """
+        directions, dtype = self.directions(), query.dtype
+        query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
+        size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
+        parts = []
+        groups = in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0), (query_padding, 0))
+        for q, k, v, blank, blank_q in groups:
+            phi_k = self.key_features(k, blank, directions)
+            parts.append(self._read_segments(q, blank_q, phi_k, self.split_heads(v), directions))
+        return self.join_heads(*parts, dtype=dtype)
+
+    def _read_segments(
+        self, query: Tensor, padding: Optional[Tensor], phi_k: Tensor, v: Tensor, directions: Directions
+    ) -> Tensor:
+        """out (B, H, N, d) of projected queries (N, B, embed_dim): segments of long rows meet the same sums."""
+        segments = list(in_groups(self.segment_length(directions), (query, 0), (padding, 1)))
+        if len(segments) == 1:
+            options = dict(floor=self.floor, observe=self.observer(padding=padding))
+            return linear_attention.cross(self.encode(query, directions, "query").phi, phi_k, v, **options)
+        sums = linear_attention.summarize(phi_k, v)
+        outputs = [
+            linear_attention.read(
+                self.encode(q, directions, "query").phi, sums, self.floor, self.observer(padding=blank)
+            )
+            for q, blank in segments
+        ]
+        return torch.cat(outputs, dim=2).to(v.dtype)
+
+    def key_features(self, key: Tensor, padding: Optional[Tensor], directions: Directions) -> Tensor:
+        """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""
+        phi_k, log_factor, _ = self.encode(key, directions, "key", padding)
+        return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor)

@@ -73,17 +73,20 @@ write_report() {
 }
 
 # plan_rows: sets rows to the queue: all arms with the first window and seed, then all with the next window, so that a
-# part of it can be compared as well.
+# part of it can be compared as well; left_out holds arms that have no window of 1.
 plan_rows() {
     local arm window seed name words
-    rows=()
+    rows=() left_out=()
     for seed in $seeds; do
         need_whole_number --seeds "$seed"
         for window in $windows; do
             need_whole_number --windows "$window"
             for arm in "${arms[@]}"; do
                 read -r name words <<<"$arm"
-                [ "$window" -gt 1 ] || [[ " ${flags[*]} $words " != *" --rfa-sentence-gate "* ]] || continue
+                if [ "$window" -eq 1 ] && [[ " ${flags[*]} $words " == *" --rfa-sentence-gate "* ]]; then
+                    left_out+=("$name")
+                    continue
+                fi
                 rows+=("$name-window-$window-seed-$seed $name $window $seed $words")
             done
         done
@@ -166,6 +169,7 @@ flags=${flags[*]@Q}
 subsets=${subsets[*]}
 data=$(data_checksum "${documents[@]}")"
 write_file "$out/queue" printf '%s\n' "${rows[@]}"
+[ ${#left_out[@]} -eq 0 ] || say "no window of 1 for ${left_out[*]}: the gate acts between sentences alone"
 start_queue "${#rows[@]}"
 run_rows run_window "${rows[@]}"
 write_report

@@ -5,7 +5,7 @@ import math
 import sys
 from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_text, read_number, status_of
+from study import COMPLETE, FAILED, NOT_RUN, read_number, read_text, status_of
 from training_log import TrainingLog, read_training_log
 
 
@@ -44,12 +44,12 @@ class StudyRun:
         if self.status == FAILED:
             self.reason = read_text(self.folder / "failed", f"start {script} again").strip()
 
-    def need(self, found):
-        """Raises ValueError for the first value that is nothing, with what the log then has."""
-        for what, value in found.items():
-            if not value:
-                path = self.folder / "train.log"
-                raise ValueError(f"'{path}' has {what}; remove '{self.folder}' and train this run again")
+    def need_in_log(self, what, found):
+        """Raises ValueError where what was looked for in the log is nothing."""
+        if not found:
+            raise ValueError(
+                f"'{self.folder / 'train.log'}' has no {what}; remove '{self.folder}' and train this run again"
+            )
 
 
 def read_runs(out, script, read):

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from losses import Loss, read_validation
 from scripts import run_helper, spoil
 from transfer import report as transfer_report
-from transfer.curves import Loss, read_curves, read_validation, smooth
+from transfer.curves import read_curves, smooth
 
 BLEU = "BLEU|nrefs:1|case:mixed"
 VERSIONS = {"torch": "2.13.0", "fairseq": "0.12.3", "fairseq_rfa": "0.1.0", "sacrebleu": "2.6.0"}

@@ -5,16 +5,13 @@
 The queue need not be finished.
 """
 
-import argparse
-import json
 import math
-import sys
-from pathlib import Path
 
 import study
 from study import COMPLETE, NOT_FINISHED
+from study_report import write_report
 
-from .runs import SCRIPT, read_runs
+from .runs import SCRIPT, read_all
 
 DID_NOT_TRAIN = "did not train"
 # A perplexity this many times softmax's is that of a model that has learned nothing.
@@ -72,7 +69,7 @@ def report(out):
 
     Raises ValueError with what is wrong with the folder.
     """
-    runs = read_runs(out)
+    runs = read_all(out)
     if not runs:
         raise ValueError(f"'{out / 'queue'}' is empty; start recipes/ablation.sh again")
     softmax = {run.name: run.best_perplexity for run in runs if run.status == COMPLETE}.get("softmax")
@@ -123,22 +120,5 @@ def markdown(report):
     return "\n".join([*study.table(lines), "", signature_line(sign), ""])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("out", type=Path, help="folder --out of recipes/ablation.sh")
-    out = parser.parse_args().out
-    try:
-        from .plot import plot
-    except ImportError as error:
-        sys.exit(f"ablation/report.py: {error}; run: pip install -e '.[recipes]'")
-    try:
-        found = report(out)
-    except ValueError as error:
-        sys.exit(f"ablation/report.py: {error}")
-    (out / "ablation.json").write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    (out / "ablation.md").write_text(markdown(found), encoding="utf-8")
-    plot(found, out / "ablation.png")
-
-
 if __name__ == "__main__":
-    main()
+    write_report("ablation", __doc__, SCRIPT, report, markdown, ["png"])

@@ -7,9 +7,9 @@ prints the result of one run in a line.
 
 import dataclasses
 
+from losses import read_validation
 from study import COMPLETE, read_number, read_score
 from study_run import StudyRun, print_run, read_runs
-from transfer.curves import read_validation
 
 SCRIPT = "recipes/documents.sh"
 REFERENCE = "valid-reference"
@@ -34,6 +34,24 @@ class Run(StudyRun):
     scores: dict = dataclasses.field(default_factory=dict)
     jobs: dict = dataclasses.field(default_factory=dict)
 
+    @property
+    def own_scores(self):
+        """Those after own translations."""
+        return [score for subset, score in self.scores.items() if subset != REFERENCE]
+
+    @property
+    def seconds(self):
+        """Of decoding a sentence; None where other runs were at work or there is no time."""
+        seconds = [score["decoding"]["seconds"] for score in self.own_scores]
+        if None in seconds or {jobs for subset, jobs in self.jobs.items() if subset != REFERENCE} != {1}:
+            return None
+        return sum(seconds) / sum(score["sentences"] for score in self.own_scores)
+
+    @property
+    def peak_memory(self):
+        """Bytes of the greatest process that decoded."""
+        return max((score["decoding"]["peak_memory"] for score in self.own_scores), default=None)
+
 
 def read_results(run, subsets):
     """Fill in what a run with a status has left in its folder.
@@ -46,9 +64,9 @@ def read_results(run, subsets):
     run.perplexity = read_validation(run.folder / "validate.log").perplexity
     for subset in [*subsets, REFERENCE] if run.window > 1 else subsets:
         path = run.folder / subset / "score.json"
-        score = run.scores[subset] = read_score(path, SCRIPT)
-        if not {"documents", "decoding"} <= score.keys():
-            raise ValueError(f"'{path}' says nothing of documents or of time; remove it and 'complete' beside its folder")
+        run.scores[subset] = read_score(path, SCRIPT)
+        if not {"documents", "decoding"} <= run.scores[subset].keys():
+            raise ValueError(f"'{path}' says nothing of documents or time; remove it and 'complete' beside its folder")
         run.jobs[subset] = read_number(run.folder / subset / "jobs")
     return run
 
@@ -57,7 +75,7 @@ def read_all(out, subsets):
     """All runs of the queue in its order. Raises ValueError as `read_runs` and `read_results` do."""
 
     def read(folder, status, arm, window, seed, softmax_epochs, *flags):
-        run = Run(folder, arm, int(window), int(seed), int(softmax_epochs), flags, status=status)
+        run = Run(folder, arm, int(window), int(seed), int(softmax_epochs), list(flags), status=status)
         return read_results(run, subsets)
 
     return read_runs(out, SCRIPT, read)

@@ -5,17 +5,14 @@
 The queue need not be finished.
 """
 
-import argparse
-import json
 import math
-import statistics
-import sys
-from pathlib import Path
 
 import study
+from over_seeds import spread
 from study import COMPLETE
+from study_report import write_report
 
-from .runs import SCRIPT, read_lines, read_runs
+from .runs import SCRIPT, read_all, read_lines
 from .significance import paired_bootstrap
 from .tables import markdown
 
@@ -33,14 +30,6 @@ def signature(runs, settings):
         "flags": settings.get("flags", ""),
         "data": settings.get("data", ""),
         **study.signature([run.log for run in complete], [run.threads for run in complete], scores),
-    }
-
-
-def spread(values):
-    """Mean and sample standard deviation; None where there are too few values."""
-    return {
-        "mean": round(statistics.mean(values), 3) if values else None,
-        "sd": round(statistics.stdev(values), 3) if len(values) > 1 else None,
     }
 
 
@@ -103,7 +92,7 @@ def report(out):
     """
     settings = study.read_settings(out / "settings", SCRIPT, ("max-epoch", "beam"))
     subsets = settings.get("subsets", VALIDATION).split()
-    runs = read_runs(out, subsets)
+    runs = read_all(out, subsets)
     if not runs:
         raise ValueError(f"'{out / 'queue'}' is empty; start {SCRIPT} again")
     names = list(dict.fromkeys(run.arm for run in runs))
@@ -122,17 +111,5 @@ def report(out):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("out", type=Path, help=f"folder --out of {SCRIPT}")
-    out = parser.parse_args().out
-    try:
-        found = report(out)
-    except ValueError as error:
-        sys.exit(f"seeds/report.py: {error}")
-    (out / "seeds.json").write_text(json.dumps(found, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    (out / "seeds.md").write_text(markdown(found), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_report("seeds", __doc__, SCRIPT, report, markdown)

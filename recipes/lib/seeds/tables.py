@@ -1,35 +1,14 @@
 """The report of report.py as tables in markdown."""
 
 import study
-from study import COMPLETE
-
-
-def number(found, sign=""):
-    """Mean ± sample standard deviation, as far as there are any."""
-    if found["mean"] is None:
-        return ""
-    text = f"{found['mean']:{sign}.2f}".replace("-", "−")
-    return text if found["sd"] is None else f"{text} ± {found['sd']:.2f}"
-
-
-def what_differs(arm):
-    parts = [f"{arm['softmax_epochs']} epochs of softmax first"] if arm["softmax_epochs"] else []
-    parts += [f"`{' '.join(arm['flags'])}`"] if arm["flags"] else []
-    return ", ".join(parts) or "the default"
-
-
-def seeds_cell(arm):
-    """How many seeds a row has; of the others, what became of them."""
-    statuses = [run["status"] for run in arm["runs"].values()]
-    missing = [status for status in dict.fromkeys(statuses) if status != COMPLETE]
-    return f"{len(arm['seeds'])} of {len(statuses)}" + (f" ({', '.join(missing)})" if missing else "")
+from over_seeds import number, seeds_cell, what_differs
 
 
 def means_table(found):
     lines = [["arm", "what differs", "seeds", "validation perplexity", *(f"BLEU, {name}" for name in found["subsets"])]]
     for name, arm in found["arms"].items():
         scores = [number(arm["bleu"][subset]) for subset in found["subsets"]]
-        lines.append([f"`{name}`", what_differs(arm), seeds_cell(arm), number(arm["perplexity"]), *scores])
+        lines.append([f"`{name}`", what_differs(arm), seeds_cell(arm["runs"]), number(arm["perplexity"]), *scores])
     return study.table(lines)
 
 

@@ -16,7 +16,7 @@ import study
 from study import COMPLETE
 
 from .curves import smooth
-from .runs import OTHER, SCRIPT, read_runs
+from .runs import OTHER, SCRIPT, read_all
 from .tables import markdown
 
 NUMBERS = ("arm-updates", "log-interval", "beam", "seed")
@@ -131,7 +131,7 @@ def report(out, window):
 
     Raises ValueError with what is wrong with the folder.
     """
-    runs = read_runs(out)
+    runs = read_all(out)
     settings = study.read_settings(out / "settings", SCRIPT, NUMBERS)
     interval = settings["log-interval"]
     if window < 1 or window % interval:

@@ -6,13 +6,12 @@ prints the result of one run in a line.
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 
-from study import COMPLETE, FAILED, NOT_RUN, read_score, read_text, read_number, status_of
-from training_log import TrainingLog, read_training_log
+from losses import Loss, read_validation
+from study import COMPLETE, read_score
+from study_run import StudyRun, print_run, read_runs
 
-from .curves import Curves, Loss, read_curves, read_validation
+from .curves import Curves, read_curves
 
 SCRIPT = "recipes/transfer-study.sh"
 OTHER = {"softmax": "rfa", "rfa": "softmax"}
@@ -20,7 +19,7 @@ SHOWN = {"softmax": "softmax", "rfa": "RFA"}
 
 
 @dataclasses.dataclass
-class Run:
+class Run(StudyRun):
     """One row of the queue.
 
     Fields:
@@ -31,19 +30,14 @@ class Run:
         score: BLEU of the best checkpoint; None where nothing was trained.
     """
 
-    name: str
-    model: str
-    kind: str
+    model: str = ""
+    kind: str = ""
     way: str | None = None
     fitted: str | None = None
-    status: str = NOT_RUN
-    reason: str | None = None
-    log: TrainingLog | None = None
     curves: Curves = dataclasses.field(default_factory=Curves)
     start: Loss | None = None
     start_score: dict | None = None
     score: dict | None = None
-    threads: int | None = None
 
     @property
     def is_arm(self):
@@ -61,26 +55,20 @@ class Run:
         return [score for score in (self.start_score, self.score) if score]
 
 
-def read_results(run, folder):
+def read_results(run):
     """Fill in what a run with a status has left in its folder.
 
     Raises ValueError if a complete run lacks something or a file is not as it should be.
     """
-    path = folder / "train.log"
-    complete = run.status == COMPLETE
-    if path.exists() or complete:
-        run.log, run.curves = read_training_log(path), read_curves(path)
-    if (folder / "threads").exists():
-        run.threads = read_number(folder / "threads")
-    if not complete or run.kind == "train":
+    run.read_training(SCRIPT)
+    path, folder = run.folder / "train.log", run.folder
+    if path.exists():
+        run.curves = read_curves(path)
+    if run.status != COMPLETE or run.kind == "train":
         return run
-    for what, value in {
-        "no finite loss on 'valid'": run.curves.best,
-        "no row of the training loss": run.curves.training,
-        "no loss of an epoch": run.curves.epochs or run.kind != "source",
-    }.items():
-        if not value:
-            raise ValueError(f"'{path}' has {what}; remove '{folder}' and start {SCRIPT} again")
+    run.need_in_log("finite loss on 'valid'", run.curves.best)
+    run.need_in_log("row of the training loss", run.curves.training)
+    run.need_in_log("loss of an epoch", run.curves.epochs or run.kind != "source")
     run.score = read_score(folder / "valid" / "score.json", SCRIPT)
     if run.kind == "kept":
         run.start = run.curves.validation[0] = read_validation(folder / "start" / "validate.log")
@@ -88,22 +76,17 @@ def read_results(run, folder):
     return run
 
 
-def read_runs(out):
-    """All runs of the queue in its order, those that are missing included.
+def read_all(out):
+    """All runs of the queue in its order. Raises ValueError as `read_runs` and `read_results` do."""
 
-    Raises ValueError if `out` is no folder of recipes/transfer-study.sh or holds something unreadable.
-    """
-    runs = []
-    for line in read_text(out / "queue", f"give the folder --out of {SCRIPT}").splitlines():
-        name, model, kind, *way = line.split()
-        run = Run(name, model, kind, *way, status=status_of(out / name))
-        if run.status == FAILED:
-            run.reason = read_text(out / name / "failed", f"start {SCRIPT} again").strip()
-        runs.append(read_results(run, out / name))
-    return runs
+    def read(folder, status, *fields):
+        return read_results(Run(folder, *fields, status=status))
+
+    return read_runs(out, SCRIPT, read)
 
 
-def one_line(run):
+def line(folder, *fields):
+    run = read_results(Run(folder, *fields, status=COMPLETE))
     parts = []
     if run.start:
         bleu = run.start_score["score"]
@@ -113,14 +96,5 @@ def one_line(run):
     return "; ".join(parts)
 
 
-def main():
-    folder, *fields = sys.argv[1:]
-    folder = Path(folder)
-    try:
-        print(one_line(read_results(Run(folder.name, *fields, status=COMPLETE), folder)))
-    except ValueError as error:
-        sys.exit(f"transfer/runs.py: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    print_run("transfer/runs.py", line)

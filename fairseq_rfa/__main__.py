@@ -66,10 +66,11 @@ def problem_of_architectures():
     try:
         compat.prepare_libraries()
         from .model.architectures import ARCHITECTURES
+        from .model.language_model_architectures import LANGUAGE_MODEL_ARCHITECTURES
     # Of a broken copy anything may come.
     except Exception as error:
         return f"the architectures cannot be registered ({compat.in_one_line(error)}); {remedy}"
-    missing = ARCHITECTURES.keys() - set(registered())
+    missing = (ARCHITECTURES.keys() | LANGUAGE_MODEL_ARCHITECTURES.keys()) - set(registered())
     return f"fairseq does not know {', '.join(sorted(missing))}; {remedy}" if missing else None
 
 
@@ -81,7 +82,8 @@ def problems():
 def registered():
     """Names of the architectures that fairseq knows of this package."""
     models = sys.modules.get("fairseq.models")
-    return [name for name in getattr(models, "ARCH_MODEL_REGISTRY", ()) if name.startswith("transformer_rfa")]
+    begins = ("transformer_rfa", "transformer_lm_rfa")
+    return [name for name in getattr(models, "ARCH_MODEL_REGISTRY", ()) if name.startswith(begins)]
 
 
 def devices():

@@ -120,6 +120,8 @@ def rebuild_batches_each_epoch(task):
     """
     from omegaconf import OmegaConf, open_dict
 
+    if task.cfg is None:  # of a task that has its options elsewhere, as fairseq's language_modeling
+        task.cfg = OmegaConf.create()
     if OmegaConf.is_config(task.cfg):
         with open_dict(task.cfg):
             task.cfg.rebuild_batches = True

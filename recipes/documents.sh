@@ -152,7 +152,6 @@ plan_rows
 need_command python fairseq-train fairseq-validate fairseq-generate sacrebleu sha256sum flock
 need_module matplotlib "activate the environment or run: pip install -e '.[recipes]'"
 find_subsets
-documents=()
 for subset in train "${subsets[@]}"; do
     documents+=("$data/binarized/$subset.documents")
     need_file "${documents[-1]}" "make the data with data-prep/prepare.sh --documents"
@@ -167,7 +166,7 @@ beam=$beam
 batch-size=$batch_size
 flags=${flags[*]@Q}
 subsets=${subsets[*]}
-data=$(data_checksum "${documents[@]}")"
+data=$(data_checksum)"
 write_file "$out/queue" printf '%s\n' "${rows[@]}"
 [ ${#left_out[@]} -eq 0 ] || say "no window of 1 for ${left_out[*]}: the gate acts between sentences alone"
 start_queue "${#rows[@]}"

@@ -9,6 +9,7 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS / "support"), str(ROOT), str(ROOT / "recipes/lib"), str(ROOT / "data-prep/lib")]
 
+from language_model_data import make_text, task_of_text, train_lm_here  # noqa: E402
 from tiny_data import make_data, task_of, train_here  # noqa: E402
 
 
@@ -30,6 +31,16 @@ def task(data):
 
 
 @pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    return make_text(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="session")
+def text_task(text):
+    return task_of_text(text)
+
+
+@pytest.fixture(scope="session")
 def checkpoint(data, tmp_path_factory):
     """A gated model, trained until its translations differ, on data that are no longer where they were."""
     folder = tmp_path_factory.mktemp("trained")
@@ -38,6 +49,13 @@ def checkpoint(data, tmp_path_factory):
     path = train_here(elsewhere, folder, *flags, architecture="transformer_rfa_tiny_gate")
     shutil.rmtree(elsewhere)
     return path
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(text, tmp_path_factory):
+    """A gated language model that has learnt something."""
+    folder = tmp_path_factory.mktemp("trained_on_text")
+    return train_lm_here(text, folder, "--max-epoch", "6", architecture="transformer_lm_rfa_tiny_gate")
 
 
 @pytest.fixture

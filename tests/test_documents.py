@@ -90,3 +90,5 @@ def test_all_options_architectures_and_maps_are_described():
     flags = {"--" + option.name.replace("_", "-") for option in RFA_OPTIONS}
     assert not (flags | set(FEATURE_MAPS)) - first_columns
     assert not set(ARCH_MODEL_INV_REGISTRY["transformer_rfa"]) - set(re.findall(r"`([^`]+)`", text))
+    sizes = {re.sub("(_gate)?(_arccos)?$", "", name) for name in ARCH_MODEL_INV_REGISTRY["transformer_lm_rfa"]}
+    assert not sizes - first_columns

@@ -9,8 +9,8 @@ from tiny_data import PLUGIN
 FLOORS = (
     ("functional", "programs", "compat"),
     ("attention",),
-    ("model", "kernel_study", "documents"),
-    ("transfer", "benchmark"),
+    ("model", "kernel_study", "documents", "language"),
+    ("transfer", "benchmark", "perplexity"),
     ("zero_shot",),
 )
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

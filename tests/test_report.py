@@ -16,6 +16,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_rfa import compat
 from fairseq_rfa.__main__ import main
 from fairseq_rfa.model.architectures import ARCHITECTURES
+from fairseq_rfa.model.language_model_architectures import LANGUAGE_MODEL_ARCHITECTURES
 from tiny_data import PLUGIN, ROOT
 
 
@@ -55,7 +56,7 @@ def test_versions_folder_devices_and_architectures(capsys):
     assert said["Python"].startswith(platform.python_version())
     assert said["devices"].startswith(f"CPU threads: {torch.get_num_threads()}; GPU: ")
     listed = " ".join(line[16:] for line in lines[list(said).index("architectures") :])
-    assert set(listed.split(", ")) == set(ARCHITECTURES)
+    assert set(listed.split(", ")) == {*ARCHITECTURES, *LANGUAGE_MODEL_ARCHITECTURES}
 
 
 def test_the_folder_alone(tmp_path, broken_libraries):

@@ -5,6 +5,7 @@ from itertools import repeat
 from typing import Dict, Optional, Tuple, Type, TypeVar
 
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
@@ -136,6 +137,22 @@ class RandomFeatureAttention(MultiheadAttention):
         return self.feature_map.encode(
             x, self.sigma, directions, role, padding, self.unnormalized, with_point
         )
+
+    def encode_both(
+        self, x: Tensor, directions: Directions, padding: Optional[Tensor], with_point: bool
+    ) -> Tuple[Encoded, Encoded]:
+        """A query and a key, which are the two positions of x (B, H, 2, d); padding (B, 1) is that of the key."""
+        if with_point or directions.psi is not None:
+            query, key = x.split(1, dim=2)
+            return (
+                self.encode_heads(query, directions, "query", with_point=with_point),
+                self.encode_heads(key, directions, "key", padding, with_point),
+            )
+        if padding is not None:
+            padding = F.pad(padding, (1, 0))
+        phi, log_factor, _ = self.encode_heads(x, directions, "both", padding)
+        phi_q, phi_k = phi.split(1, dim=2)
+        return Encoded(phi_q), Encoded(phi_k, None if log_factor is None else log_factor[:, :, 1:])
 
     def split_heads(self, x: Tensor) -> Tensor:
         """The heads of x (positions, B, embed_dim), (B, H, positions, d)."""

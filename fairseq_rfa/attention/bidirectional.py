@@ -36,29 +36,46 @@ class BidirectionalRFA(RandomFeatureAttention):
         directions, dtype = self.directions(), query.dtype
         query, key, value = self.q_proj(query), self.k_proj(key), self.v_proj(key)
         size = self.group_size(query.size(1), query.size(0) + key.size(0), directions)
-        parts = []
         groups = in_groups(size, (query, 1), (key, 1), (value, 1), (padding, 0), (query_padding, 0))
-        for q, k, v, blank, blank_q in groups:
-            phi_k = self.key_features(k, blank, directions)
-            parts.append(self._read_segments(q, blank_q, phi_k, self.split_heads(v), directions))
-        return self.join_heads(*parts, dtype=dtype)
+        return self.join_heads(*(self._attend_rows(*group, directions) for group in groups), dtype=dtype)
 
-    def _read_segments(
-        self, query: Tensor, padding: Optional[Tensor], phi_k: Tensor, v: Tensor, directions: Directions
+    def _attend_rows(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        padding: Optional[Tensor],
+        query_padding: Optional[Tensor],
+        directions: Directions,
     ) -> Tensor:
-        """out (B, H, N, d) of projected queries (N, B, embed_dim): segments of long rows meet the same sums."""
-        segments = list(in_groups(self.segment_length(directions), (query, 0), (padding, 1)))
+        """out (B, H, N, d) of projected queries, keys and values: segments of long rows meet the same sums."""
+        segments = list(in_groups(self.segment_length(directions), (query, 0), (query_padding, 1)))
         if len(segments) == 1:
-            options = dict(floor=self.floor, observe=self.observer(padding=padding))
-            return linear_attention.cross(self.encode(query, directions, "query").phi, phi_k, v, **options)
-        sums = linear_attention.summarize(phi_k, v)
+            phi_q, phi_k = self.encode(query, directions, "query").phi, self.key_features(key, padding, directions)
+            options = dict(floor=self.floor, observe=self.observer(padding=query_padding))
+            return linear_attention.cross(phi_q, phi_k, self.split_heads(value), **options)
+        sums = self._sums(key, value, padding, directions)
         outputs = [
             linear_attention.read(
                 self.encode(q, directions, "query").phi, sums, self.floor, self.observer(padding=blank)
             )
             for q, blank in segments
         ]
-        return torch.cat(outputs, dim=2).to(v.dtype)
+        return torch.cat(outputs, dim=2).to(value.dtype)
+
+    def _sums(
+        self, key: Tensor, value: Tensor, padding: Optional[Tensor], directions: Directions
+    ) -> linear_attention.State:
+        """Over all projected keys and values, segment by segment."""
+        states, log_scales = [], []
+        length = self.segment_length(directions)
+        for k, v, blank in in_groups(length, (key, 0), (value, 0), (padding, 1)):
+            phi_k, log_factor, _ = self.encode(k, directions, "key", blank)
+            if log_factor is not None:
+                phi_k = linear_attention.with_factors(phi_k, log_factor)
+                log_scales.append(log_factor.amax(-1))
+            states.append(linear_attention.summarize(phi_k, self.split_heads(v)))
+        return linear_attention.joined(states, log_scales)
 
     def key_features(self, key: Tensor, padding: Optional[Tensor], directions: Directions) -> Tensor:
         """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""

@@ -4,20 +4,21 @@ The module sees (positions, B, embed_dim), the algebra of `linear_attention` see
 """
 
 import copy
+from itertools import repeat
 from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..functional import linear_attention, local_window
-from ..functional.encoding import Directions, Encoded
+from ..functional.encoding import Directions
 from ..functional.precision import wide
-from ..functional.recurrence import kept_at_padding
 from ..functional.window_state import Window
 from .base import IncrementalState, RandomFeatureAttention, blank_padding, in_groups
+from .carried_state import CarriedState
 from .decoding_state import DecodingState, Totals, empty_state, state_after
 from .exact import exact_attention
+from .gate import gate_projection, logits_of
 from .packed_linear import join_layers
 from .separators import Separators
 
@@ -59,11 +60,10 @@ class CausalRFA(RandomFeatureAttention):
             self.window = Window(local_window, self.feature_map.kernel, self.feature_map.exponential)
         self.sentence_gate = sentence_gate
         self.gate_proj = self.sentence_gate_proj = None
-        if gate or sentence_gate:
-            projection = nn.Linear(self.embed_dim, self.num_heads)
-            nn.init.xavier_uniform_(projection.weight)
-            nn.init.constant_(projection.bias, gate_bias)
-            setattr(self, "sentence_gate_proj" if sentence_gate else "gate_proj", projection)
+        if sentence_gate:
+            self.sentence_gate_proj = gate_projection(self.embed_dim, self.num_heads, gate_bias)
+        elif gate:
+            self.gate_proj = gate_projection(self.embed_dim, self.num_heads, gate_bias)
 
     @property
     def local_window(self) -> int:
@@ -81,6 +81,7 @@ class CausalRFA(RandomFeatureAttention):
         attn_mask: Optional[Tensor] = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
+        carried: Optional[CarriedState] = None,
     ) -> Tuple[Tensor, None]:
         """Attend from each position of query (N, B, embed_dim) to itself and those before it.
 
@@ -90,13 +91,14 @@ class CausalRFA(RandomFeatureAttention):
         Args:
             key_padding_mask: (B, N), True at padding.
             incremental_state: the positions follow those of earlier calls.
+            carried: the positions follow those before them in a text, and leave what the next segment needs.
         """
         if self.training and self.is_exact_in_training:
             return exact_attention(self, query, query, key_padding_mask, causal=True), None
         query, padding = blank_padding(query, key_padding_mask)
         gate_logits = self._gate_logits(query, padding)
         if incremental_state is None:
-            return self._attend_in_groups(query, gate_logits, padding), None
+            return self._attend_in_groups(query, gate_logits, padding, carried), None
         state = self._get_state(incremental_state)
         if self._is_step(query, padding):
             out, state = self._step(query.squeeze(0), gate_logits, padding, state)
@@ -117,12 +119,8 @@ class CausalRFA(RandomFeatureAttention):
     def _gate_logits(self, query: Tensor, padding: Optional[Tensor]) -> Optional[Tensor]:
         """(B, H, N), so great that the gate is 1 at padding, and with a sentence gate wherever no separator stands."""
         if self.sentence_gate:
-            kept = ~self.separators.places(query.size(1), query.size(0))
-            return kept_at_padding(self.sentence_gate_proj(query).permute(1, 2, 0), kept)
-        if self.gate_proj is None:
-            return None
-        gate_logits = self.gate_proj(query).permute(1, 2, 0)
-        return gate_logits if padding is None else kept_at_padding(gate_logits, padding)
+            return logits_of(self.sentence_gate_proj, query, ~self.separators.places(query.size(1), query.size(0)))
+        return None if self.gate_proj is None else logits_of(self.gate_proj, query, padding)
 
     def _get_state(self, incremental_state: IncrementalState) -> Optional[DecodingState]:
         state = self.stored_state(incremental_state, DecodingState)
@@ -136,26 +134,37 @@ class CausalRFA(RandomFeatureAttention):
         return query.size(0) == 1 and not torch.is_grad_enabled() and (self.window is None or padding is None)
 
     def _attend_in_groups(
-        self, query: Tensor, gate_logits: Optional[Tensor], padding: Optional[Tensor]
+        self,
+        query: Tensor,
+        gate_logits: Optional[Tensor],
+        padding: Optional[Tensor],
+        carried: Optional[CarriedState] = None,
     ) -> Tensor:
         """All positions at once, (N, B, embed_dim)."""
         directions = self.directions()
         size = self.group_size(query.size(1), 2 * query.size(0), directions)
         projected = ((layer(query), 1) for layer in (self.q_proj, self.k_proj, self.v_proj))
         groups = in_groups(size, *projected, (gate_logits, 0), (padding, 0))
-        return self.join_heads(*(self._read_segments(group, directions) for group in groups), dtype=query.dtype)
+        befores = repeat(None) if carried is None else carried.before_groups(size)
+        read = (self._read_segments(*pair, directions, carried is not None) for pair in zip(groups, befores))
+        outputs, totals = zip(*read)
+        if carried is not None:
+            carried.leave(totals)
+        return self.join_heads(*outputs, dtype=query.dtype)
 
-    def _read_segments(self, group: Tuple[Optional[Tensor], ...], directions: Directions) -> Tensor:
-        """out (B, H, N, d) of what `_read_prefix` takes: segments of long rows follow each other."""
+    def _read_segments(
+        self, group: Tuple[Optional[Tensor], ...], totals: Optional[Totals], directions: Directions, need_state: bool
+    ) -> Tuple[Tensor, Optional[Totals]]:
+        """out (B, H, N, d) of what `_read_prefix` takes and gives: segments of long rows follow each other."""
         query, key, value, gate_logits, padding = group
         positions = ((query, 0), (key, 0), (value, 0), (gate_logits, 2), (padding, 1))
         length = self.segment_length(directions)
-        outputs, totals = [], None
+        outputs = []
         for first, segment in zip(range(0, max(1, query.size(0)), length), in_groups(length, *positions)):
             is_last = first + length >= query.size(0)
-            out, totals = self._read_prefix(*segment, directions, totals, need_state=not is_last)
+            out, totals = self._read_prefix(*segment, directions, totals, need_state or not is_last)
             outputs.append(out)
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2), totals
 
     def _read_prefix(
         self,
@@ -224,25 +233,9 @@ class CausalRFA(RandomFeatureAttention):
         else:
             x = projection(query)
         x = wide(x.unflatten(1, (3, self.num_heads, self.head_dim)).transpose(1, 2))
-        query, key, v = *self._encode_both(x[:, :, :2], directions, padding), x[:, :, 2:]
+        x, v = x.split((2, 1), dim=2)
+        query, key = self.encode_both(x, directions, padding, with_point=self.window is not None)
         if state is None:
             state = empty_state(key, v, directions, self.floor, gate_logits is not None, self.window)
             state.projection = projection
         return state.advance(query, key, v, gate_logits, self.sentence_gate), state
-
-    def _encode_both(
-        self, x: Tensor, directions: Directions, padding: Optional[Tensor]
-    ) -> Tuple[Encoded, Encoded]:
-        """A query and a key, which are the two positions of x (B, H, 2, d); padding (B, 1) is that of the key."""
-        if self.window is not None or directions.psi is not None:
-            query, key = x.split(1, dim=2)
-            with_point = self.window is not None
-            return (
-                self.encode_heads(query, directions, "query", with_point=with_point),
-                self.encode_heads(key, directions, "key", padding, with_point),
-            )
-        if padding is not None:
-            padding = F.pad(padding, (1, 0))
-        phi, log_factor, _ = self.encode_heads(x, directions, "both", padding)
-        phi_q, phi_k = phi.split(1, dim=2)
-        return Encoded(phi_q), Encoded(phi_k, None if log_factor is None else log_factor[:, :, 1:])

@@ -1,4 +1,4 @@
-"""python -m fairseq_rfa.benchmark decode|train: time and memory by length, of RFA and of softmax.
+"""python -m fairseq_rfa.benchmark decode|train|documents: time and memory by length, of RFA and of softmax.
 
     python -m fairseq_rfa.benchmark decode --threads 1
     python -m fairseq_rfa.benchmark decode --lengths 32 2048 --beam 5 --baseline twin --device cuda
@@ -6,14 +6,17 @@
     python -m fairseq_rfa.benchmark decode --baseline ctranslate2 --decoding-precision int8
     python -m fairseq_rfa.benchmark train --lengths 32 1024 --tokens 4096
     python -m fairseq_rfa.benchmark train --lengths 4096 8192 --source-length 32
+    python -m fairseq_rfa.benchmark documents --windows 1 4 16 --sentence-length 25
 
 Two models with random weights, of the same sizes, take turns on the same random sentences; no data are needed.
 decode runs fairseq's own generator, which may not end a sentence before its length, after it has made sure that
 cached and uncached decoding agree. With --baseline ctranslate2 the other model is what CTranslate2 makes of the same
 weights with softmax, after its scores were compared with those of fairseq. train does whole steps: forward, backward,
-update. Peak memory is that of a process of its own for each model and length.
+update. documents translates the last sentence of windows of a document, after a prefix that is read in one chunk and
+was compared with teacher forcing; softmax and RFA are compared in the decoder and in the encoder. Peak memory is that
+of a process of its own for each model and length.
 
-Writes decode.json and decode.png, or train.json and train.png, and prints a table and a signature.
+Writes COMMAND.json and COMMAND.png, and prints a table and a signature.
 """
 
 import sys
@@ -58,12 +61,17 @@ def device_of(options):
     return device
 
 
+def names_of(options):
+    """The models that are compared."""
+    return getattr(options, "models", MODELS)
+
+
 def measure_memory(options, advance):
     """Peak memory by length and model, nothing with --no-memory. Raises ValueError where a process fails."""
     found = {}
     if not options.no_memory:
         for length in options.lengths:
-            for name in MODELS:
+            for name in names_of(options):
                 found[length, name] = peak_memory(options, name, length)
                 advance(f"length {length}: memory of {name}")
     return found
@@ -71,6 +79,12 @@ def measure_memory(options, advance):
 
 def checked_line(command, checked, baseline):
     """What was made sure of before anything was timed."""
+    if command == "documents":
+        values = ", ".join(f"{name} {value:.1e}" for name, value in checked["models"].items())
+        return (
+            f"checked: a prefix of {checked['prefix']} tokens read in one chunk and teacher forcing differ by at most "
+            f"{values} of the greatest log-probability (tolerance {checked['tolerance']:g})"
+        )
     if command == "train":
         losses = ", ".join(f"{name} {checked[name]:.2f}" for name in MODELS)
         return f"checked: each trained parameter has a finite gradient; loss of a token: {losses}"
@@ -98,12 +112,12 @@ def study(options):
     models, task, checked = command.check(options, device)
     line = checked_line(options.command, checked, options.baseline)
     print(f"{NAME}: {line}", file=sys.stderr, flush=True)
-    memory_runs = 0 if options.no_memory else len(options.lengths) * len(MODELS)
+    memory_runs = 0 if options.no_memory else len(options.lengths) * len(names_of(options))
     with progress(NAME, memory_runs + command.num_runs(options), "runs") as advance:
         memory = measure_memory(options, advance)
         measurements = command.measure(models, task, options, device, advance)
     for entry in measurements:
-        for name in MODELS:
+        for name in names_of(options):
             if (entry["length"], name) in memory:
                 entry[name]["peak_memory"] = memory[entry["length"], name]
     return {
@@ -122,7 +136,7 @@ def main(arguments=None):
         plot = load_plot(NAME, __package__)
         if options.threads:
             torch.set_num_threads(options.threads)
-        with errors_in_one_line(NAME, sizes="--lengths"):
+        with errors_in_one_line(NAME, sizes=COMMANDS[options.command].SIZES):
             check_folder(options.out)
             report = study(options)
             write(report, options.out, options.command, plot)

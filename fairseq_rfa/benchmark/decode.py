@@ -20,6 +20,7 @@ from .models import (
 )
 
 RATIO = "tokens per second, RFA / baseline"
+SIZES = "--lengths"
 # One shorter and one longer than a chunk of causal attention, and than what decoding keeps before it sums up.
 CHECKED_ROWS, CHECKED_LENGTHS = 2, (10, 100)
 TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1, "int8": 1e-1}
@@ -35,7 +36,12 @@ def prepared_model(options, name, task, device):
     if (name, options.baseline) == ("baseline", CTRANSLATE2):
         return converted(options, task, device, *CHECKED_LENGTHS)
     positions = most_positions(options, *CHECKED_LENGTHS)
-    model = build_model(options, name, positions, task, device).to(DTYPES[options.precision])
+    return for_search(build_model(options, name, positions, task, device), options)
+
+
+def for_search(model, options):
+    """The model in its precision, as fairseq-generate prepares it."""
+    model = model.to(DTYPES[options.precision])
     model.prepare_for_inference_(Namespace(generation=Namespace(beam=options.beam, print_alignment=False)))
     return model
 

@@ -10,9 +10,9 @@ from argparse import Namespace
 import torch
 
 from ..programs.signature import PACKAGE
-from . import decode, train
+from . import decode, train, windows
 
-COMMANDS = {"decode": decode, "train": train}
+COMMANDS = {"decode": decode, "train": train, "documents": windows}
 
 
 def peak_memory(options, name, length):
@@ -33,7 +33,7 @@ def peak_memory(options, name, length):
         last = result.stderr.strip().splitlines()[-1:] or [f"it ended with {result.returncode}"]
         raise ValueError(
             f"cannot measure the memory of {name} at length {length}: {last[0]}; "
-            "use smaller --lengths, or --no-memory"
+            f"use smaller {COMMANDS[options.command].SIZES}, or --no-memory"
         )
     return json.loads(result.stdout.splitlines()[-1])
 

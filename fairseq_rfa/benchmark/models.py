@@ -13,6 +13,7 @@ from ..model.config import RFA_OPTIONS
 from ..model.transformer import TransformerRFAModel
 
 MODELS = ("rfa", "baseline")
+"""What decode and train compare."""
 BASELINES = ("transformer", "twin")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

@@ -8,11 +8,14 @@ from ..functional.random_matrices import LARGEST_SEED
 from ..programs.program import Parser, add_machine_options, positive_number
 from .ctranslate import CTRANSLATE2
 from .models import BASELINES, DTYPES, architectures
+from .windows import MODELS as WINDOW_MODELS
+from .windows import SOFTMAX
 
 NAME = "benchmark"
 SHORTEST = 2
 DECODED = (32, 128, 256, 512, 1024, 2048)
 TRAINED = (32, 1024)
+WINDOWS = (1, 2, 4, 8, 16)
 SPECIAL_SYMBOLS = 4
 
 
@@ -30,24 +33,17 @@ def parse_arguments(arguments, description):
         "allow_abbrev": False,
     }
     parser = Parser(prog=f"python -m fairseq_rfa.{NAME}", description=description, **settings)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="decode|train")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="decode|train|documents")
     count = positive_number(int)
 
     decode = commands.add_parser("decode", help="speed, state and memory of decoding by length", **settings)
-    _add_shared(decode, "decode", DECODED, (*BASELINES, CTRANSLATE2))
-    decode.add_argument(
-        "--batch-size", type=count, default=16, metavar="N", help="sentences at a time (default: 16)"
-    )
-    decode.add_argument(
-        "--decoding-precision",
-        choices=tuple(PRECISIONS),
-        default="float32",
-        help="of the dense layers of RFA, twin and ctranslate2; fairseq's transformer has float32 (default: float32)",
-    )
-    decode.add_argument("--beam", type=count, default=1, metavar="N", help="default: 1, which is greedy")
+    _add_lengths(decode, DECODED)
+    _add_shared(decode, "decode", (*BASELINES, CTRANSLATE2))
+    _add_search(decode)
 
     train = commands.add_parser("train", help="time and memory of a training step by length", **settings)
-    _add_shared(train, "train", TRAINED, BASELINES)
+    _add_lengths(train, TRAINED)
+    _add_shared(train, "train", BASELINES)
     train.add_argument(
         "--tokens",
         type=count,
@@ -56,9 +52,18 @@ def parse_arguments(arguments, description):
         help="target tokens of a step, of which at least one sentence is made (default: 4096)",
     )
 
+    documents = commands.add_parser(
+        "documents", help="time of a sentence after those before it in its document, by window", **settings
+    )
+    _add_windows(documents)
+    _add_shared(documents, "documents", BASELINES)
+    _add_search(documents)
+
     options = parser.parse_args(arguments)
+    if options.command == "documents":
+        _set_windows(parser, options)
     options.lengths = sorted(set(options.lengths))
-    least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1)
+    least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1) + (options.command == "documents")
     if options.vocabulary < least:
         parser.error(f"--vocabulary {options.vocabulary}: use at least {least}")
     _check_decoding_precision(parser, options)
@@ -79,8 +84,61 @@ def _check_decoding_precision(parser, options):
         parser.error(f"--decoding-precision {wanted}: {lack}; use float32")
 
 
-def _add_shared(parser, command, lengths, baselines):
+def _set_windows(parser, options):
+    """What the other commands have: lengths are those of whole windows, source and target alike."""
+    if SOFTMAX not in options.models:
+        parser.error(f"--models {' '.join(options.models)}: add {SOFTMAX}, which the others are compared with")
+    places = [flag for flag in options.flags if flag.partition("=")[0].endswith("_attention")]
+    if places:
+        parser.error(f"--flags {' '.join(places)}: --models says where there is softmax; leave it out")
+    options.models = [name for name in WINDOW_MODELS if name in options.models]
+    options.windows = sorted(set(options.windows))
+    options.lengths = [window * options.sentence_length for window in options.windows]
+    options.source_length = None
+
+
+def _add_search(parser):
     count = positive_number(int)
+    parser.add_argument(
+        "--batch-size", type=count, default=16, metavar="N", help="sentences at a time (default: 16)"
+    )
+    parser.add_argument(
+        "--decoding-precision",
+        choices=tuple(PRECISIONS),
+        default="float32",
+        help="of the dense layers of RFA, twin and ctranslate2; fairseq's transformer has float32 (default: float32)",
+    )
+    parser.add_argument("--beam", type=count, default=1, metavar="N", help="default: 1, which is greedy")
+
+
+def _add_windows(parser):
+    count = positive_number(int)
+    parser.add_argument(
+        "--windows",
+        type=count,
+        nargs="+",
+        default=WINDOWS,
+        metavar="N",
+        help=f"sentences of a window, the translated one included (default: {' '.join(map(str, WINDOWS))})",
+    )
+    parser.add_argument(
+        "--sentence-length",
+        type=sentence_length,
+        default=25,
+        metavar="N",
+        help="tokens of each sentence of source and target, with the symbol that ends it (default: 25)",
+    )
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=tuple(WINDOW_MODELS),
+        default=tuple(WINDOW_MODELS),
+        metavar="NAME",
+        help=f"which of {', '.join(WINDOW_MODELS)} are compared; softmax is --baseline (default: all)",
+    )
+
+
+def _add_lengths(parser, lengths):
     parser.add_argument(
         "--lengths",
         type=sentence_length,
@@ -92,6 +150,10 @@ def _add_shared(parser, command, lengths, baselines):
     parser.add_argument(
         "--source-length", type=sentence_length, metavar="N", help="tokens of each source, whatever the target's"
     )
+
+
+def _add_shared(parser, command, baselines):
+    count = positive_number(int)
     parser.add_argument(
         "--arch",
         choices=architectures(),

@@ -5,9 +5,18 @@ import textwrap
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot, ticker
+from matplotlib import pyplot
+
+from .drawing import FONT, draw_sizes, draw_with_band, label_of, set_scales, short_label_of, sizes_of
+from .report import has_memory
 
 COLOURS = {"rfa": "#0072b2", "baseline": "#d55e00"}
+WINDOW_STYLES = {
+    "softmax": dict(color=COLOURS["baseline"]),
+    "rfa": dict(color=COLOURS["rfa"]),
+    "softmax_encoder_rfa": dict(color="#e69f00", linestyle="--"),
+    "rfa_encoder_rfa": dict(color="#56b4e9", linestyle="--"),
+}
 WITHOUT_COLOUR, PAPER_COLOUR = "#888888", "#009e73"
 # Figure 2 of the paper, read off: tokens per second of softmax and of Gaussian RFA on one TPU v2, greedy, batch 16.
 PAPER = {
@@ -20,55 +29,11 @@ PAPER = {
     1024: (1280, 8110),
     2048: (680, 7770),
 }
-FONT = 12
 TITLE_WIDTH = 90
-MEGABYTE = 1e6
-
-
-def label_of(sign, name):
-    if name == "rfa":
-        return "RFA"
-    return {
-        "transformer": "softmax (fairseq's transformer)",
-        "twin": "softmax (twin)",
-        "ctranslate2": "softmax (CTranslate2)",
-    }[sign["baseline"]]
-
-
-def short_label_of(sign, name):
-    return label_of(sign, name).partition(" (")[0]
-
-
-def lengths_of(report):
-    return [entry["length"] for entry in report["measurements"]]
-
-
-def values_of(report, name, *keys):
-    """One number of each length, reached through keys."""
-    values = []
-    for entry in report["measurements"]:
-        value = entry[name]
-        for key in keys:
-            value = value[key]
-        values.append(value)
-    return values
 
 
 def comparable_with_paper(sign):
     return sign["command"] == "decode" and sign["source_length"] == "as target"
-
-
-def draw_with_band(axes, report, name, quantity, **style):
-    """The median, with a band from the least to the greatest measurement."""
-    keys = () if quantity is None else (quantity,)
-    median, low, high = (values_of(report, name, *keys, key) for key in ("median", "minimum", "maximum"))
-    axes.plot(lengths_of(report), median, marker="o", markersize=4, linewidth=1.8, **style)
-    axes.fill_between(lengths_of(report), low, high, color=style["color"], alpha=0.2, linewidth=0)
-
-
-def draw_sizes(axes, report, keys, **style):
-    sizes = [size / MEGABYTE for size in values_of(report, *keys)]
-    axes.plot(lengths_of(report), sizes, **style)
 
 
 def draw_models(axes, report, quantity):
@@ -95,6 +60,21 @@ def draw_speed(axes, report):
 def draw_step(axes, report):
     draw_models(axes, report, "seconds")
     axes.set_ylabel("seconds per training step", fontsize=FONT)
+
+
+def draw_windows(axes, report, quantity):
+    for name in report["signature"]["models"]:
+        draw_with_band(axes, report, name, quantity, label=label_of(report["signature"], name), **WINDOW_STYLES[name])
+
+
+def draw_sentence(axes, report):
+    draw_windows(axes, report, "seconds_per_sentence")
+    axes.set_ylabel("seconds per sentence", fontsize=FONT)
+
+
+def draw_sentence_ratio(axes, report):
+    draw_windows(axes, report, "ratio")
+    axes.set_ylabel("ratio of seconds per sentence\nmodel / softmax", fontsize=FONT)
 
 
 def draw_ratio(axes, report):
@@ -139,7 +119,18 @@ def draw_peak(axes, report):
     axes.set_ylabel("peak memory (MB)", fontsize=FONT)
 
 
+def draw_window_peak(axes, report):
+    for name in report["signature"]["models"]:
+        label = label_of(report["signature"], name)
+        style = dict(marker="o", markersize=4, label=label, **WINDOW_STYLES[name])
+        draw_sizes(axes, report, (name, "peak_memory", "total"), **style)
+    axes.set_ylabel("peak memory (MB)", fontsize=FONT)
+
+
 PANELS = {
+    "sentence": draw_sentence,
+    "sentence_ratio": draw_sentence_ratio,
+    "window_peak": draw_window_peak,
     "speed": draw_speed,
     "step": draw_step,
     "ratio": draw_ratio,
@@ -150,34 +141,22 @@ PANELS = {
 
 def layout(report):
     """Names of panels in rows: time on the left, memory on the right."""
-    measured = "peak_memory" in report["measurements"][0]["rfa"]
-    if report["signature"]["command"] == "decode":
+    command = report["signature"]["command"]
+    measured = has_memory(report)
+    if command == "decode":
         return [["speed", "state"], ["ratio", "peak" if measured else "state"]]
-    return [["step", "peak"], ["ratio", "peak"]] if measured else [["step"], ["ratio"]]
-
-
-def set_scales(axes, lengths, label):
-    """Logarithmic axes with plain numbers."""
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(lengths[:: -(-len(lengths) // 8)])
-    axes.xaxis.set_minor_locator(ticker.NullLocator())
-    axes.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    low, high = axes.get_ylim()
-    middle = (low * high) ** 0.5
-    axes.set_ylim(min(low, middle / 2.5), max(1.5 * high, middle * 2.5))
-    axes.tick_params(labelsize=FONT - 1)
-    axes.set_xlabel(label, fontsize=FONT)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=FONT - 2)
+    times = {"train": ["step", "ratio"], "documents": ["sentence", "sentence_ratio"]}[command]
+    peak = {"train": "peak", "documents": "window_peak"}[command]
+    return [[time, peak] if measured else [time] for time in times]
 
 
 def title(sign):
     sizes = f"batch {sign['batch_size']}, beam {sign['beam']}" if "beam" in sign else f"{sign['tokens']} tokens"
-    what = {"decode": "Decoding", "train": "A training step"}[sign["command"]]
+    what = {
+        "decode": "Decoding",
+        "train": "A training step",
+        "documents": f"A sentence of {sign.get('sentence_length')} tokens after others of its window",
+    }[sign["command"]]
     runs = "1 run" if sign["repeats"] == 1 else f"median and range of {sign['repeats']} runs"
     threads = "1\u00a0thread" if sign["threads"] == 1 else f"{sign['threads']}\u00a0threads"
     gate = ", gate" if sign["gate"] == "yes" else ""
@@ -191,19 +170,25 @@ def title(sign):
     return "\n".join([f"{what}: RFA and {label_of(sign, 'baseline')}", *textwrap.wrap(recipe, TITLE_WIDTH)])
 
 
+def size_label(sign):
+    """What the horizontal axes show."""
+    if sign["command"] == "documents":
+        return "sentences of a window"
+    if sign["source_length"] != "as target":
+        return f"length of target (tokens), sources of {sign['source_length']}"
+    return "length of source and target (tokens)"
+
+
 def plot(report, path):
     """Write a PNG 1600 pixels wide, of which half is enough to read it."""
     sign = report["signature"]
-    label = "length of source and target (tokens)"
-    if sign["source_length"] != "as target":
-        label = f"length of target (tokens), sources of {sign['source_length']}"
     figure, panels = pyplot.subplot_mosaic(layout(report), figsize=(10, 8), layout="constrained")
     for name, axes in panels.items():
         PANELS[name](axes, report)
-        shown = lengths_of(report)
+        shown = sizes_of(report)
         if name == "ratio" and comparable_with_paper(sign):
             shown = sorted({*shown, *PAPER})
-        set_scales(axes, shown, label)
+        set_scales(axes, shown, size_label(sign))
     figure.suptitle(title(sign), fontsize=FONT, fontweight="bold")
     figure.savefig(path, dpi=160)
     pyplot.close(figure)

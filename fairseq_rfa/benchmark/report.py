@@ -15,17 +15,21 @@ UNKNOWN = "–"
 def signature(options, device):
     """All that the numbers depend on. Raises ValueError for flags that a model does not have."""
     args = model_options(options, "rfa", max(options.lengths))
-    sizes = {"decode": ("batch_size", "beam", "decoding_precision"), "train": ("tokens",)}[options.command]
+    searched = ("batch_size", "beam", "decoding_precision")
+    sizes = {"decode": searched, "train": ("tokens",), "documents": ("models", "sentence_length", *searched)}
+    models = getattr(options, "models", ())
+    in_encoder = args.encoder_attention == "rfa" or any(name.endswith("encoder_rfa") for name in models)
+    places = ["causal", "cross"] + ["encoder"] * in_encoder
     return {
         "command": options.command,
         "arch": options.arch,
         "baseline": options.baseline,
         "map": str(args.rfa_feature_map),
-        "directions": f"{args.rfa_causal_dim}/{args.rfa_cross_dim}",
+        "directions": "/".join(str(getattr(args, f"rfa_{place}_dim")) for place in places),
         "gate": "yes" if args.rfa_gate else "no",
         "flags": " ".join(options.flags) or "none",
         "seed": options.seed,
-        **{name: getattr(options, name) for name in sizes},
+        **{name: getattr(options, name) for name in sizes[options.command]},
         "source_length": options.source_length or "as target",
         "vocabulary": options.vocabulary,
         "precision": options.precision,
@@ -46,6 +50,8 @@ def signature(options, device):
 def signature_line(sign):
     named = {key: value for key, value in sign.items() if key not in ("versions", "commit")}
     named |= {**sign["versions"], "commit": sign["commit"]}
+    if "models" in named:
+        named["models"] = ",".join(named["models"])
     return "|".join(f"{key}:{value}" for key, value in named.items())
 
 
@@ -65,14 +71,22 @@ def processor_name():
         return platform.processor() or platform.machine()
 
 
+def has_memory(report):
+    return any("peak_memory" in found for found in report["measurements"][0].values() if isinstance(found, dict))
+
+
 def table(report):
     """Lines for a terminal, the signature last."""
     sign, entries = report["signature"], report["measurements"]
-    lines = [report["checked"]]
-    columns = COLUMNS[sign["command"]]
-    if "peak_memory" in entries[0]["rfa"]:
-        columns = {**columns, **PEAK_MEMORY}
-    lines.append(f"each pair: RFA / baseline; ratio (min–max): {report['ratio_is']}")
+    columns, pairs, peak_memory = COLUMNS[sign["command"]], "each pair: RFA / baseline; ", PEAK_MEMORY
+    if sign["command"] == "documents":
+        entries = [
+            {"window": entry["window"], "model": name, **entry[name]} for entry in entries for name in sign["models"]
+        ]
+        pairs, peak_memory = "", {"peak memory": _peak_memory}
+    if has_memory(report):
+        columns = {**columns, **peak_memory}
+    lines = [report["checked"], f"{pairs}ratio (min–max): {report['ratio_is']}"]
     rows = [list(columns), *([shown(entry) for shown in columns.values()] for entry in entries)]
     widths = [max(map(len, cells)) for cells in zip(*rows)]
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
@@ -88,8 +102,8 @@ def _length(entry):
     return str(entry["length"])
 
 
-def _ratio(entry):
-    return "{median:.2f} ({minimum:.2f}–{maximum:.2f})".format(**entry["ratio"])
+def _ratio(entry, name="ratio"):
+    return "{median:.2f} ({minimum:.2f}–{maximum:.2f})".format(**entry[name])
 
 
 def _share(model):
@@ -108,6 +122,10 @@ def amount(size):
     return f"{size:.3g} {units[0]}"
 
 
+def _peak_memory(model):
+    return amount(model["peak_memory"]["total"])
+
+
 COLUMNS = {
     "decode": {
         "length": _length,
@@ -116,6 +134,13 @@ COLUMNS = {
         "not attention": _pair(_share),
         "state": _pair(_state),
     },
+    "documents": {
+        "window": lambda model: str(model["window"]),
+        "model": lambda model: model["model"],
+        "s/sentence": lambda model: f"{model['seconds_per_sentence']['median']:.3g}",
+        "ratio": _ratio,
+        "to the smallest window": lambda model: _ratio(model, "growth"),
+    },
     "train": {
         "length": _length,
         "s/step": _pair(lambda model: f"{model['seconds']['median']:.3g}"),
@@ -123,4 +148,4 @@ COLUMNS = {
         "ratio": _ratio,
     },
 }
-PEAK_MEMORY = {"peak memory": _pair(lambda model: amount(model["peak_memory"]["total"]))}
+PEAK_MEMORY = {"peak memory": _pair(_peak_memory)}

@@ -18,6 +18,7 @@ from .models import (
 )
 
 RATIO = "seconds per step, RFA / baseline"
+SIZES = "--lengths"
 LABEL_SMOOTHING = 0.1
 LEARNING_RATE = 1e-4
 # The heap of a CPU grows in the first steps, which so take longer than the thousands that follow.

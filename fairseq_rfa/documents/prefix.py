@@ -3,7 +3,7 @@
 P tokens of a prefix, of which rows may have fewer: padding is on the right.
 """
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Dict, Iterator, Optional
 
 from torch import Tensor, nn
@@ -18,15 +18,36 @@ def read_prefix(decoder: nn.Module, tokens: Tensor, encoder_out) -> IncrementalS
     """The incremental state of one of fairseq's Transformer decoders after tokens (B, P), as if read one by one.
 
     It holds self-attention's keys or sums; cross-attention makes its own at the next step. fairseq's decoder takes one
-    token at a time wherever it is given a state. So it is given none, and its self-attention is.
+    token at a time wherever it is given a state. So it is given none, and its self-attention is. What the last layer
+    would do after that is left out: nobody asks for features of a prefix.
     """
     state: IncrementalState = {}
     with ExitStack() as hooks:
         for layer in decoder.layers:
             hooks.enter_context(_keeping_state(layer.self_attn, state))
+        hooks.enter_context(_stopping_after(decoder.layers[-1].self_attn))
         decoder(tokens, encoder_out=encoder_out, features_only=True)
     state[PREFIX] = {"length": tokens.ne(decoder.padding_idx).sum(1)}
     return state
+
+
+class _AllRead(Exception):
+    """The last self-attention has its state."""
+
+
+@contextmanager
+def _stopping_after(attention: nn.Module) -> Iterator[None]:
+    """Ends what is called within it once this attention has been."""
+
+    def stop(module, arguments, output):
+        raise _AllRead
+
+    handle = attention.register_forward_hook(stop)
+    try:
+        with suppress(_AllRead):
+            yield
+    finally:
+        handle.remove()
 
 
 def reorder_prefix(state: IncrementalState, new_order: Tensor) -> None:

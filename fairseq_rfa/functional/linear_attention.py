@@ -8,8 +8,9 @@ A padded key adds nothing to a sum, and the gate of a padded position is 1; what
 read. Sums, denominators, gates and states are float32 (float64 for float64 inputs) whatever the inputs' type.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
+import torch
 from torch import Tensor
 
 from .definition import (
@@ -30,6 +31,7 @@ __all__ = [
     "causal",
     "cross",
     "cross_weights",
+    "joined",
     "normalize",
     "read",
     "reference_causal",
@@ -130,6 +132,23 @@ def summarize(phi_k: Tensor, v: Tensor, padding: Optional[Tensor] = None) -> Sta
     """The sums over all source positions (algorithm 2): S = Σ_j φ(k_j) ⊗ v_j and z = Σ_j φ(k_j)."""
     phi_k, v = mask_keys(wide(phi_k), wide(v), padding)
     return State(phi_k.transpose(-1, -2) @ v, phi_k.sum(-2))
+
+
+def joined(states: Sequence[State], log_scales: Sequence[Tensor] = ()) -> State:
+    """The sums over the keys of all states.
+
+    Args:
+        log_scales: of each state (B, H): S and z are its entries times exp(log_scale). The result is relative to the
+            greatest of them. Empty where keys have no factors.
+    """
+    if not log_scales:
+        return State(*map(sum, zip(*states)))
+    scales = torch.stack([*log_scales])
+    scales = (scales - scales.amax(0)).exp().unsqueeze(-1)
+    return State(
+        sum(scale.unsqueeze(-1) * state.kv for scale, state in zip(scales, states)),
+        sum(scale * state.ksum for scale, state in zip(scales, states)),
+    )
 
 
 @full_precision

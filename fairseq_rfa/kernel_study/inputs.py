@@ -61,7 +61,7 @@ def drawn_inputs(num_positions, head_dim):
 
 
 def trained_points(checkpoint, data, subset, num_sentences, device):
-    """Queries and keys of each causal and each cross attention of a decoder, on the first of a subset.
+    """Queries and keys of each random feature attention of a model, on the first of a subset.
 
     Causal attention is taken without its mask: each query meets all keys of its sentence.
 
@@ -82,7 +82,7 @@ def trained_points(checkpoint, data, subset, num_sentences, device):
     modules = _attention_modules(model)
     if not modules:
         raise ValueError(
-            f"'{checkpoint}' has no random feature attention in its decoder; use one of transformer_rfa"
+            f"'{checkpoint}' has no random feature attention; use one of transformer_rfa"
         )
     indices = readable_sentences(dataset, model, num_sentences, f"'{data}' has no sentence in '{subset}'")
     model.to(device).eval()
@@ -91,11 +91,10 @@ def trained_points(checkpoint, data, subset, num_sentences, device):
 
 
 def _attention_modules(model):
-    """The attention through features of each layer of the decoder, by name."""
+    """The attention through features of each layer, by name."""
     return {
-        f"layer {index} {place}": module
-        for index, layer in enumerate(model.decoder.layers)
-        for place, module in (("causal", layer.self_attn), ("cross", layer.encoder_attn))
+        f"layer {module.layer_index} {module.place}": module
+        for module in model.modules()
         if isinstance(module, RandomFeatureAttention)
     }
 

@@ -73,11 +73,23 @@ VARIANTS = {
         {"rfa_gate": True, "rfa_feature_map": "arccos"},
     ),
 }
-ARCHITECTURES = dict(SIZES)
-for name, architecture in SIZES.items():
-    for ending, (words, options) in VARIANTS.items():
-        ARCHITECTURES[name + ending] = variant(architecture, words, **options)
 
-for name, architecture in ARCHITECTURES.items():
-    if name not in ARCH_MODEL_REGISTRY:
-        register_model_architecture("transformer_rfa", name)(architecture)
+
+def with_variants(sizes):
+    """Architectures by their names, each also with the gate, with the arc-cosine map, and with both."""
+    architectures = dict(sizes)
+    for name, architecture in sizes.items():
+        for ending, (words, options) in VARIANTS.items():
+            architectures[name + ending] = variant(architecture, words, **options)
+    return architectures
+
+
+def register(model, architectures):
+    """Tell fairseq of named architectures of a model, once."""
+    for name, architecture in architectures.items():
+        if name not in ARCH_MODEL_REGISTRY:
+            register_model_architecture(model, name)(architecture)
+
+
+ARCHITECTURES = with_variants(SIZES)
+register("transformer_rfa", ARCHITECTURES)

@@ -216,9 +216,9 @@ RFA_OPTIONS = [
 ]
 
 
-def add_switches(parser):
-    """--name and --no-name for each option that is on or off, so that a flag wins over any preset."""
-    for option in RFA_OPTIONS:
+def add_switches(parser, options):
+    """--name and --no-name for each of the options that is on or off, so that a flag wins over any preset."""
+    for option in options:
         if _type_of(option) is bool:
             parser.add_argument(
                 _flag(option.name),

@@ -10,13 +10,13 @@ SIDES = {"rfa_causal_dim": "decoder", "rfa_cross_dim": "decoder", "rfa_encoder_d
 
 
 def settle_directions(options):
-    """Give the numbers of directions that were left open.
+    """Give the numbers of directions that were left open, of the places that the model has.
 
     Args:
         options: of a model whose other options are complete; changed in place.
     """
     for name, number in default_directions(options).items():
-        if getattr(options, name, None) is None:
+        if hasattr(options, name) and getattr(options, name) is None:
             setattr(options, name, number)
 
 
@@ -29,6 +29,6 @@ def default_directions(options):
 
 
 def head_width(options, side):
-    """Of the heads of encoder or decoder; None where its options make no sense."""
-    width, heads = getattr(options, f"{side}_embed_dim"), getattr(options, f"{side}_attention_heads")
+    """Of the heads of encoder or decoder; None where its options make no sense, or there is no such side."""
+    width, heads = (getattr(options, f"{side}_{name}", None) for name in ("embed_dim", "attention_heads"))
     return None if not isinstance(heads, int) or heads < 1 or width % heads else width // heads

@@ -34,12 +34,14 @@ def settle_layers_to_keep(cfg):
     """Bring both options into the form that fairseq reads.
 
     Its parser makes a list of the flag, and all else of it splits a text. Where one side is given, it leaves out all
-    layers of the other. As in fairseq's own model, a checkpoint that is written later says how many layers there are.
+    layers of the other, if the model has one. As in fairseq's own model, a checkpoint that is written later says how
+    many layers there are.
 
     Args:
         cfg: what fairseq gives to build_model; it is changed.
     """
-    kept = {side: kept_layers(side, getattr(cfg, f"{side}_layers_to_keep", None)) for side in SIDES}
+    sides = [side for side in SIDES if hasattr(cfg, f"{side}_layers")]
+    kept = {side: kept_layers(side, getattr(cfg, f"{side}_layers_to_keep", None)) for side in sides}
     if not any(kept.values()):
         return
     with open_dict(cfg) if OmegaConf.is_config(cfg) else nullcontext():

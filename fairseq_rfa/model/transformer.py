@@ -9,14 +9,14 @@ from omegaconf import OmegaConf
 
 from ..attention import CausalRFA, CrossRFA
 from ..attention.order import is_identity, rows_of
-from ..attention.packed_linear import pack_layers, search
+from ..attention.packed_linear import search
 from ..attention.separators import Separators
 from ..compat import rebuild_batches_each_epoch
-from .config import TransformerRFAConfig, add_switches
+from .config import RFA_OPTIONS, TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
 from .directions import settle_directions
-from .dropout import retained_names
 from .encoder import TransformerRFAEncoder, wrapped
+from .hooks import FairseqHooks
 from .layers_to_keep import settle_layers_to_keep
 from .monitoring import monitor_of
 from .other_attention import let_other_attention_load
@@ -142,15 +142,12 @@ def separator_of(task):
 
 
 @register_model("transformer_rfa")
-class TransformerRFAModel(TransformerModelBase):
+class TransformerRFAModel(FairseqHooks, TransformerModelBase):
     """Transformer with random feature attention (Peng et al., ICLR 2021), by default in the decoder alone."""
-
-    monitor = None
-    """A Monitor in a training that is watched. Without an annotation, which torch.jit would follow."""
 
     @classmethod
     def add_args(cls, parser):
-        add_switches(parser)
+        add_switches(parser, RFA_OPTIONS)
         # Without defaults here, those of the named architecture reach the model.
         gen_parser_from_dataclass(
             parser, TransformerRFAConfig(), delete_default=True, with_prefix=""
@@ -161,7 +158,7 @@ class TransformerRFAModel(TransformerModelBase):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
         everything = cfg
         settle_layers_to_keep(cfg)
-        refuse_unknown_options(names_to_check(cfg), task)
+        refuse_unknown_options(names_to_check(cfg), task, TransformerRFAConfig)
         if OmegaConf.is_config(cfg):
             cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
         cfg = TransformerRFAConfig.from_namespace(cfg)
@@ -185,31 +182,8 @@ class TransformerRFAModel(TransformerModelBase):
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
 
-    def set_num_updates(self, num_updates):
-        """Called by fairseq before each batch of training."""
-        super().set_num_updates(num_updates)
-        if self.monitor is not None:
-            self.monitor.begin_update(num_updates)
-
-    def train(self, mode=True):
-        """Left by fairseq for validation: an update has ended, even if no optimizer of torch has made a step."""
-        if self.monitor is not None and self.training and not mode:
-            self.monitor.end_update()
-        return super().train(mode)
-
-    def make_generation_fast_(self, **options):
-        """Called by fairseq before a model decodes and is trained no more."""
-        if options.get("retain_dropout_modules") is not None:
-            options["retain_dropout_modules"] = retained_names(self, options["retain_dropout_modules"])
-        super().make_generation_fast_(**options)
-        pack_layers(self, self.cfg.decoding_precision)
-
     def set_beam_size(self, beam_size):
         """Called by fairseq's SequenceGenerator: rows of a batch come in groups of beam_size hypotheses."""
         for module in self.decoder.modules():
             if isinstance(module, CrossRFA):
                 module.set_beam_size(beam_size)
-
-    def __prepare_scriptable__(self):
-        """Called by torch.jit.script, which compiles what this returns."""
-        return in_classes_of_fairseq(self)

@@ -11,23 +11,22 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.registry import REGISTRIES
 from omegaconf import OmegaConf
 
-from .config import TransformerRFAConfig
-
 OF_FAIRSEQ = ("arch", "_name", "scale_attn", "scale_fc", "scale_heads", "scale_resids")
 """What fairseq reads of a Transformer's options though no flag sets it."""
 
 
-def refuse_unknown_options(names, task):
+def refuse_unknown_options(names, task, options):
     """fairseq stores a misspelt override among the options of the model, and nobody would read it.
 
     Args:
         names: those that a user may have written.
         task: whose options are among them.
+        options: the dataclass of those of the model.
 
     Raises:
         ValueError: a name that no part of fairseq knows.
     """
-    of_model = set(_names_of(TransformerRFAConfig))
+    of_model = set(_names_of(options))
     others = [name for name in names if name not in of_model]
     known = of_model.union(_known_to_fairseq(task)) if others else of_model
     for name in others:

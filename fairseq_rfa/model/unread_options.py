@@ -5,6 +5,7 @@ import logging
 from ..functional.encoding import FEATURE_MAPS
 from .config import RFA_OPTIONS
 from .directions import SIDES, default_directions, head_width
+from .language_model_config import DecoderAloneConfig
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,15 @@ def _encoder(config):
 
 
 def _features(config):
+    if _has_causal_alone(config):
+        return _causal(config)
     if not (_causal(config) and _cross(config) and _encoder(config)):
         return None
     return f"{_causal(config)} and {_cross(config)}"
+
+
+def _has_causal_alone(config):
+    return isinstance(config, DecoderAloneConfig)
 
 
 def _gate(config):
@@ -71,6 +78,8 @@ def _sentence_gate(config):
 
 
 def _denominator_without_gate(config):
+    if _has_causal_alone(config):
+        return _causal(config) or config.rfa_gate and "with --rfa-gate" or None
     if not (_encoder(config) and _cross(config)):
         return None
     return _causal(config) or config.rfa_gate and f"with --rfa-gate and {_cross(config)}" or None

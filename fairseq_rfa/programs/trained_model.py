@@ -39,7 +39,9 @@ def readable_sentences(dataset, reader, number, error):
     Raises:
         ValueError: with this error where there is none.
     """
-    indices, _ = dataset.filter_indices_by_size(np.arange(len(dataset)), reader.max_positions())
+    indices, most = np.arange(len(dataset)), reader.max_positions()
+    if most is not None:
+        indices, _ = dataset.filter_indices_by_size(indices, most)
     if not len(indices):
         raise ValueError(error)
     return [int(index) for index in indices[:number]]

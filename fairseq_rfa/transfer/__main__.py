@@ -8,10 +8,10 @@
     python -m fairseq_rfa.transfer --to rfa --reset-attention projections SOFTMAX.pt RFA.pt
     python -m fairseq_rfa.transfer --to softmax RFA.pt SOFTMAX.pt
 
-IN is a checkpoint of fairseq's transformer, trained with this plugin or without it, of this release or an older one,
-or of transformer_rfa. OUT is at the start of its training: what belongs to the optimizer of IN is left out, unless
---keep-training is given. Prints which parameters were kept, added, dropped and drawn anew; anything unexpected is
-refused.
+IN is a checkpoint of fairseq's transformer or transformer_lm, trained with this plugin or without it, of this release
+or an older one, or of transformer_rfa or transformer_lm_rfa. OUT is at the start of its training: what belongs to the
+optimizer of IN is left out, unless --keep-training is given. Prints which parameters were kept, added, dropped and
+drawn anew; anything unexpected is refused.
 """
 
 import os

@@ -3,26 +3,22 @@
 from argparse import Namespace
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from fairseq.models.transformer import TransformerModel
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
 from ..model.config import RFA_OPTIONS
 from ..model.parameters import RFA_PARAMETERS
-from ..model.transformer import TransformerRFAModel
 from ..programs.checkpoint_file import some_of
 from ..programs.plain_options import plain, with_attributes
+from .kinds import KINDS
+from .vocabulary import number_of_words, task_with
 
-PLAIN, OURS = "transformer", "transformer_rfa"
-MODELS = {PLAIN: TransformerModel, OURS: TransformerRFAModel}
 # Of older releases; fairseq passes over them when it loads, because they are computed from the sizes.
 COMPUTED = (".embed_positions.weights", ".embed_positions._float_tensor")
 
 
 def model_options(checkpoint):
-    """Options of the model, complete; `arch` says which of `MODELS` it is.
+    """Options of the model, complete; `arch` says which of `KINDS` it is.
 
     Raises:
         ValueError: another model, or an unknown one.
@@ -35,19 +31,25 @@ def model_options(checkpoint):
     options = Namespace(**vars(stored))
     name = getattr(options, "_name", None) or getattr(options, "arch", None)
     model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-    kinds = [kind for kind, known in MODELS.items() if known is model]
-    if not kinds:
-        raise ValueError(f"the model of the checkpoint is {name}; use one of transformer or transformer_rfa")
+    known = [name for name, kind in KINDS.items() if kind.models[name] is model]
+    if not known:
+        raise ValueError(f"the model of the checkpoint is {name}; use one of {', '.join(KINDS)}")
     options._name = name  # a checkpoint, not a command line, whose flags would be checked
     if name in ARCH_CONFIG_REGISTRY:
         ARCH_CONFIG_REGISTRY[name](options)
-    options.user_dir = options.encoder_embed_path = options.decoder_embed_path = None
-    options.arch = options._name = kinds[0]
+    options.user_dir = None
+    for side in KINDS[known[0]].sides:
+        if hasattr(options, f"{side}_embed_path"):
+            setattr(options, f"{side}_embed_path", None)
+    options.arch = options._name = known[0]
     return options
 
 
-def parameters(checkpoint):
+def parameters(checkpoint, kind):
     """Names and tensors, without those that fairseq computes.
+
+    Args:
+        kind: of the model, one of `KINDS`.
 
     Raises:
         ValueError: something else among them, or no embeddings.
@@ -56,14 +58,9 @@ def parameters(checkpoint):
     strange = [name for name, value in state.items() if not torch.is_tensor(value)]
     if strange:
         raise ValueError(f"{some_of(strange)} in the checkpoint is no tensor; use one that fairseq-train wrote")
-    for side in ("encoder", "decoder"):
-        if f"{side}.embed_tokens.weight" not in state:
-            raise ValueError(f"the checkpoint lacks {side}.embed_tokens.weight; use one of a whole model")
+    for side in kind.sides:
+        number_of_words(state, side)
     return state
-
-
-NO_SYMBOL = -1
-"""In place of the separator of sentences: what is converted here reads each sentence alone."""
 
 
 def build(options, state, seed):
@@ -76,26 +73,14 @@ def build(options, state, seed):
     Raises:
         ValueError: options that make no sense together.
     """
-    sizes = [state[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
-    source = _dictionary(sizes[0])
-    target = source if sizes[0] == sizes[1] else _dictionary(sizes[1])
-    task = TranslationTask(TranslationConfig(), source, target)
-    task.target_separator = NO_SYMBOL
     # Nobody watches.
     building = Namespace(**{**vars(options), "tensorboard_logdir": None, "rfa_monitor": None})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MODELS[options.arch].build_model(building, task)
+        model = KINDS[options.arch].models[options.arch].build_model(building, task_with(state, KINDS[options.arch]))
     for name, value in vars(building).items():
         vars(options).setdefault(name, value)
     return model.eval()
-
-
-def _dictionary(size):
-    dictionary = Dictionary()
-    while len(dictionary) < size:
-        dictionary.add_symbol(f"word{len(dictionary)}")
-    return dictionary
 
 
 def check(state, model):
@@ -128,7 +113,7 @@ def renewed(checkpoint, state, options):
     """
     cfg = OmegaConf.to_container(checkpoint["cfg"], resolve=True, enum_to_str=True)
     args = None
-    if options.arch == PLAIN:
+    if options.arch == KINDS[options.arch].plain:
         for option in RFA_OPTIONS:
             vars(options).pop(option.name, None)
         options = plain(options)

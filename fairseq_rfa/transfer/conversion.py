@@ -6,9 +6,9 @@ from itertools import chain
 from ..model.directions import settle_directions
 from ..model.parameters import PLACES, RFA_PARAMETERS, exchange, names_to_reset
 from . import checkpoint as checkpoints
-from .checkpoint import OURS, PLAIN
 from .constants import measure_moments, set_constants
 from .distillation import distill, relative_errors
+from .kinds import KINDS
 from .options import NAME, attention_options
 from .report import Report, describe_constants, describe_distillation, describe_sigma, signature
 from .temperature import fit_sigma, set_sigma
@@ -38,7 +38,7 @@ def convert(
         batches: samples of fairseq to fit σ to; None to leave it as the options say.
         distillation: a `Distillation` of the attentions that change, with "rfa" only; None for none.
         keep_training: the result goes on with the training of the checkpoint.
-        given: options of transformer_rfa, with "rfa" only.
+        given: options of transformer_rfa or transformer_lm_rfa, with "rfa" only.
 
     Returns:
         the checkpoint and a `Report`.
@@ -49,22 +49,25 @@ def convert(
         FloatingPointError: distillation led to an error that is not finite.
     """
     source = checkpoints.model_options(checkpoint)
+    kind = KINDS[source.arch]
     if to == "rfa":
+        _refuse_options_of_other_kinds(given, kind)
         options, imitate = attention_options(_stored_options(source), given, imitate, batches is not None)
+        options = {option.name: options[option.name] for option in kind.options}
     else:
         _refuse_options(given, imitate, batches, distillation)
-        options = {f"{place}_attention": "softmax" for place in PLACES}
+        options = {f"{place}_attention": "softmax" for place in kind.places}
     for flag, asked in (("--fit-data fits sigma to", batches), ("--distill-data distils", distillation)):
         if asked is not None and reset_attention != "none":
             raise ValueError(f"--reset-attention {reset_attention} throws away what {flag}; leave one of them out")
     changed = _places_that_change(source, to, options)
 
     before = checkpoint["model"]
-    state = checkpoints.parameters(checkpoint)
+    state = checkpoints.parameters(checkpoint, kind)
     old = checkpoints.build(source, state, seed)
     checkpoints.check(state, old)
     target = Namespace(**{**vars(source), **options})
-    target.arch = target._name = OURS if to == "rfa" else PLAIN
+    target.arch = target._name = kind.ours if to == "rfa" else kind.plain
     if to == "rfa":
         settle_directions(target)
     new = checkpoints.build(target, state, seed)
@@ -89,7 +92,7 @@ def convert(
         new.load_state_dict(dict(state))
         report.distillation = _distill(old, new, changed, distillation)
         report.notes += describe_distillation(report.distillation)
-    _exchange(state, new, report)
+    _exchange(state, new, kind.sides, report)
     checkpoints.check(state, new)
     _reset(state, new, names_to_reset(state, reset_attention, changed), report)
     told = {*report.upgraded, *report.added, *report.reset}
@@ -106,9 +109,10 @@ def convert(
 def _stored_options(source):
     """By name, what the model says of its random features; where it has softmax, its number of directions is only the
     default of a map that it never used, and another map may have another."""
-    if source.arch != OURS:
+    kind = KINDS[source.arch]
+    if source.arch != kind.ours:
         return {}
-    unused = [f"rfa_{place}_dim" for place in PLACES if getattr(source, f"{place}_attention") == "softmax"]
+    unused = [f"rfa_{place}_dim" for place in kind.places if getattr(source, f"{place}_attention") == "softmax"]
     return {name: value for name, value in vars(source).items() if name not in unused}
 
 
@@ -120,19 +124,25 @@ def _refuse_options(given, imitate, batches, distillation):
         raise ValueError(f"{flags[0]} says how random features imitate softmax; leave it out with --to softmax")
 
 
+def _refuse_options_of_other_kinds(given, kind):
+    known = [option.name for option in kind.options]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"--{name.replace('_', '-')}: {kind.ours} has no such option; leave it out")
+
+
 def _places_that_change(source, to, options):
     """Raises ValueError where there is none, or where an attention that stays would mean something else."""
-    places = [place for place in PLACES if place != "cross" or not source.no_cross_attention]
+    kind = KINDS[source.arch]
+    places = [place for place in kind.places if place != "cross" or not source.no_cross_attention]
     before = {place: getattr(source, f"{place}_attention", "softmax") for place in places}
     after = {place: options[f"{place}_attention"] for place in places}
     if to == "rfa" and "rfa" not in after.values():
         raise ValueError("the options of attention leave no random features; use --to softmax")
     changed = [place for place in places if before[place] != after[place]]
-    if not changed and (to == "rfa" or source.arch == PLAIN):
-        raise ValueError(
-            f"the decoder of the checkpoint has {to} already, and the encoder is to stay as it is; "
-            "there is nothing to convert"
-        )
+    if not changed and (to == "rfa" or source.arch == kind.plain):
+        stays = ", and the encoder is to stay as it is" if "encoder" in kind.sides else ""
+        raise ValueError(f"the decoder of the checkpoint has {to} already{stays}; there is nothing to convert")
     stays = [place for place in places if before[place] == after[place] == "rfa"]
     if stays and bool(source.rfa_unnormalized) != options["rfa_unnormalized"]:
         raise ValueError(
@@ -154,14 +164,14 @@ def _distill(old, new, places, distillation):
     }
 
 
-def _exchange(state, new, report):
+def _exchange(state, new, sides, report):
     """Parameters that start anew have the precision of the others."""
-    precision = state["decoder.embed_tokens.weight"].dtype
+    precision = next(value.dtype for name, value in state.items() if name.startswith("decoder.embed_tokens."))
     own = {
         name: value.to(precision) for name, value in new.state_dict().items() if name.endswith(RFA_PARAMETERS)
     }
     before = dict(state)
-    exchanged = [exchange(state, own, side, f"{side}.") for side in ("encoder", "decoder")]
+    exchanged = [exchange(state, own, side, f"{side}.") for side in sides]
     report.dropped = _sizes(before, chain(*(dropped for dropped, _ in exchanged)))
     report.added = _sizes(state, chain(*(added for _, added in exchanged)))
 
@@ -184,6 +194,6 @@ def _describe_start(options, imitate, changed):
     if imitate == "softmax":
         return "sigma of the new attentions is head_dim^-1/4, that of softmax"
     start = options["rfa_sigma_init"]
-    starts = {**dict.fromkeys(PLACES, start), "cross": options["rfa_cross_sigma_init"] or start}
+    starts = {**dict.fromkeys(PLACES, start), "cross": options.get("rfa_cross_sigma_init") or start}
     values = ", ".join(f"{starts[place]:g} in {place} attention" for place in changed)
     return f"sigma starts at {values}, fitted to nothing; --fit-data would fit it"

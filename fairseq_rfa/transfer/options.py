@@ -12,6 +12,7 @@ from ..functional.random_matrices import LARGEST_SEED
 from ..model.config import RFA_OPTIONS, add_switches
 from ..model.parameters import NAMES_OF_RESET, OF_DECODER
 from ..programs.program import parser_of, positive_number
+from .kinds import KINDS
 
 NAME = "transfer"
 IMITATIONS = ("unit-length", "softmax")
@@ -27,14 +28,15 @@ def parse_arguments(arguments, description):
         the options, and those of the attention that were given, by name.
     """
     parser = parser_of(NAME, description)
-    parser.add_argument("input", metavar="IN", help="checkpoint of transformer or transformer_rfa")
+    parser.add_argument("input", metavar="IN", help=f"checkpoint of {', '.join(KINDS)}")
     parser.add_argument("output", metavar="OUT", help="where the converted one goes; an older file is replaced")
     parser.add_argument("--report", metavar="FILE", help="also write what is printed there, as JSON")
     parser.add_argument(
         "--to",
         choices=("rfa", "softmax"),
         required=True,
-        help="rfa: a checkpoint of transformer_rfa. softmax: one of fairseq's own transformer, which needs no plugin",
+        help="rfa: a checkpoint of transformer_rfa or transformer_lm_rfa. softmax: one of fairseq's own transformer or "
+        "transformer_lm, which needs no plugin",
     )
     parser.add_argument(
         "--reset-attention",
@@ -85,7 +87,7 @@ def parse_arguments(arguments, description):
         "both places of the decoder, and else the defaults of the model",
         argument_default=argparse.SUPPRESS,
     )
-    add_switches(attention)
+    add_switches(attention, RFA_OPTIONS)
     gen_parser_from_dataclass(attention, _RFAOptions(), delete_default=True, with_prefix="")
     options = parser.parse_args(arguments)
     given = {

@@ -9,6 +9,7 @@ import torch
 from ..functional.encoding import FEATURE_MAPS
 from ..model.parameters import OF_DECODER, attentions_of
 from ..programs.signature import commit, version
+from .kinds import KINDS
 
 MEANINGS = {
     "kept": "as they were",
@@ -138,9 +139,11 @@ def signature(source, target, state, details):
 
 def describe_model(options):
     """Model, sizes, attentions and features in a few words."""
-    sizes = (options.encoder_layers, options.decoder_layers, options.decoder_embed_dim)
-    words = [options.arch, "{}+{} layers of {}".format(*sizes)]
-    places = [*OF_DECODER] + ["encoder"] * (getattr(options, "encoder_attention", "softmax") == "rfa")
+    kind = KINDS[options.arch]
+    layers = "+".join(str(getattr(options, f"{side}_layers")) for side in kind.sides)
+    words = [options.arch, f"{layers} layers of {options.decoder_embed_dim}"]
+    places = [place for place in OF_DECODER if place in kind.places]
+    places += ["encoder"] * (getattr(options, "encoder_attention", "softmax") == "rfa")
     attentions = [getattr(options, f"{place}_attention", "softmax") for place in places]
     words.append("/".join(attentions))
     if "rfa" in attentions:

@@ -4,10 +4,12 @@ from contextlib import contextmanager
 from itertools import count
 
 from fairseq import tasks, utils
+from fairseq.tasks import LegacyFairseqTask
 from omegaconf import OmegaConf, open_dict
 
 from ..functional.random_matrices import LARGEST_SEED
 from ..programs.trained_model import readable_sentences
+from .vocabulary import number_of_words
 
 ROWS = 8
 
@@ -29,11 +31,14 @@ def read_task(checkpoint, data, subset):
     with _reading(subset, data):
         task = tasks.setup_task(cfg)
         task.load_dataset(subset)
-    for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
-        weight = checkpoint["model"][f"{side}.embed_tokens.weight"]
-        if len(dictionary) != len(weight):
+    state = checkpoint["model"]
+    sides = [side for side in ("encoder", "decoder") if any(name.startswith(f"{side}.") for name in state)]
+    # A decoder alone reads the source.
+    for side, dictionary in zip(sides, (task.source_dictionary, task.target_dictionary)):
+        words = number_of_words(state, side)
+        if len(dictionary) != words:
             raise ValueError(
-                f"the {side} of the checkpoint has {len(weight)} words and its dictionary in '{data}' has "
+                f"the {side} of the checkpoint has {words} words and its dictionary in '{data}' has "
                 f"{len(dictionary)}; use the data that it was trained on"
             )
     return task
@@ -41,7 +46,7 @@ def read_task(checkpoint, data, subset):
 
 def held_out_subset(task):
     """valid, which is then loaded, or train where the data have no valid; raises ValueError if it cannot be read."""
-    with _reading("valid", task.cfg.data):
+    with _reading("valid", _data_of(task)):
         try:
             task.load_dataset("valid")
         except FileNotFoundError:
@@ -59,7 +64,7 @@ def first_sentences(task, subset, number):
         ValueError: there is none.
     """
     dataset = task.dataset(subset)
-    indices = readable_sentences(dataset, task, number, f"'{task.cfg.data}' has no sentence in '{subset}'")
+    indices = readable_sentences(dataset, task, number, f"'{_data_of(task)}' has no sentence in '{subset}'")
     return [
         dataset.collater([dataset[i] for i in indices[start : start + ROWS]])
         for start in range(0, len(indices), ROWS)
@@ -82,8 +87,13 @@ def endless_batches(task, subset, tokens, seed):
         disable_iterator_cache=True,  # which would go on in the order of an earlier call
     )
     if not len(epochs):
-        raise ValueError(f"'{task.cfg.data}' has no sentence of at most {tokens} words in '{subset}'")
+        raise ValueError(f"'{_data_of(task)}' has no sentence of at most {tokens} words in '{subset}'")
     return (batch for _ in count() for batch in epochs.next_epoch_itr(shuffle=True))
+
+
+def _data_of(task):
+    """fairseq's language_modeling has its options elsewhere than other tasks."""
+    return (task.args if isinstance(task, LegacyFairseqTask) else task.cfg).data
 
 
 @contextmanager

@@ -64,6 +64,8 @@ def watch(model, attentions, batches, see):
 def padding_of(model, batch):
     """By side of the model, which positions of a sample of fairseq are padding, (B, positions)."""
     inputs = batch["net_input"]
+    if not hasattr(model, "encoder"):
+        return {"decoder": inputs["src_tokens"].eq(model.decoder.padding_idx)}
     return {
         "encoder": inputs["src_tokens"].eq(model.encoder.padding_idx),
         "decoder": inputs["prev_output_tokens"].eq(model.decoder.padding_idx),

@@ -1,15 +1,15 @@
 """python -m fairseq_rfa.zero_shot: what a model trained with softmax is worth with random features, without training.
 
     python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --out runs/zero_shot
-    python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --sites both causal cross --bleu-directions 256
+    python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --sites both encoder --bleu-directions 256
     python -m fairseq_rfa.zero_shot BINARIZED --checkpoint SOFTMAX.pt --directions 64 --distill-updates 1000
 
-The decoder's attention gets features, all parameters stay. With --imitate softmax the features estimate the
-exp(q·k / √d) of softmax itself (--rfa-unnormalized, σ = d^-1/4); with unit-length queries and keys are scaled to
-unit length, and σ of each head is the one that comes nearest to softmax on --fit-subset. Maps whose kernel has another
-form (arccos, elu, learned and hedgehog at their start) are measured as they are, with σ = 1. With --distill-updates
-each of them is also measured after its σ, and what the map learns, have been trained towards the outputs of softmax's
-attention.
+The decoder's attention gets features, or with --sites also that of the encoder; all parameters stay. With --imitate
+softmax the features estimate the exp(q·k / √d) of softmax itself (--rfa-unnormalized, σ = d^-1/4); with unit-length
+queries and keys are scaled to unit length, and σ of each head is the one that comes nearest to softmax on --fit-subset.
+Maps whose kernel has another form (arccos, elu, learned and hedgehog at their start) are measured as they are, with
+σ = 1. With --distill-updates each of them is also measured after its σ, and what the map learns, have been trained
+towards the outputs of softmax's attention.
 
 Each model reads the reference of some sentences, and its logits are compared with those of softmax. «limit» is
 attention with the kernel itself in place of features, «equal» attention that weighs all positions alike.
@@ -26,7 +26,7 @@ from functools import cached_property
 import torch
 
 from ..functional.encoding import FEATURE_MAPS
-from ..model.parameters import RFA_PARAMETERS
+from ..model.parameters import PLACES, RFA_PARAMETERS
 from ..programs.program import check_folder, errors_in_one_line, find_device, load_plot, only_warnings, progress
 from ..programs.signature import commit
 from ..programs.trained_model import move_to, readable_sentences
@@ -51,6 +51,8 @@ class Study:
         self.device = device = find_device(options.device)
         subsets = [options.subset, options.fit_subset, *["train"] * bool(options.distill_updates)]
         self.learning = learning(options)
+        self.places = [place for place in PLACES if any(place in SITES[sites] for sites in options.sites)]
+        """Where some case has features."""
         self.taught = {}
         """By case without its measure, the parameters of models that softmax has taught."""
         self.trained = models.load(options.checkpoint, options.data, subsets, device)
@@ -80,16 +82,19 @@ class Study:
 
     @cached_property
     def sigma(self):
-        return fit_sigma(self.trained.model, self.fit_batches)
+        return fit_sigma(self.trained.model, self.fit_batches, self.places)
 
     def moments(self, case, fitted):
-        """For a map with constants what `measure_moments` finds, which depends on the way of imitation only."""
+        """For a map with constants what `measure_moments` finds in the places of a case, which depends on the way of
+        imitation only.
+        """
         if case.kind != "features" or FEATURE_MAPS[case.map].constants is None:
             return None
-        if case.imitate not in self.found_moments:
-            student = models.converted(self.trained, case._replace(sites="both"), fitted)
-            self.found_moments[case.imitate] = measure_moments(self.trained.model, student, self.fit_batches)
-        return self.found_moments[case.imitate]
+        key = case.imitate, case.sites
+        if key not in self.found_moments:
+            student = models.converted(self.trained, case, fitted)
+            self.found_moments[key] = measure_moments(self.trained.model, student, self.fit_batches, SITES[case.sites])
+        return self.found_moments[key]
 
     def measure(self, case):
         """The numbers of a case."""

@@ -5,7 +5,13 @@ from typing import NamedTuple, Optional
 from ..functional.encoding import FEATURE_MAPS
 from ..functional.kernels import gaussian_kernel
 
-SITES = {"both": ("causal", "cross"), "causal": ("causal",), "cross": ("cross",)}
+SITES = {
+    "both": ("causal", "cross"),
+    "causal": ("causal",),
+    "cross": ("cross",),
+    "encoder": ("encoder",),
+    "all": ("causal", "cross", "encoder"),
+}
 WAYS = ("softmax", "unit-length")
 OWN = "own"
 """The way of maps whose kernel has not the form of softmax: queries and keys as the map takes them, σ = 1."""

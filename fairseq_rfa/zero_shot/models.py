@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from ..attention.base import RandomFeatureAttention
 from ..functional.encoding import FEATURE_MAPS
+from ..model.parameters import PLACES
 from ..model.transformer import TransformerRFAModel
 from ..programs.trained_model import load_trained
 from ..transfer.constants import set_constants
@@ -28,7 +29,7 @@ class Trained(NamedTuple):
 
 
 def load(checkpoint, data, subsets, device):
-    """A Transformer whose decoder has softmax in both places; the task has the subsets.
+    """A Transformer with softmax in all places; the task has the subsets.
 
     Raises:
         ValueError: the checkpoint or the data cannot be read, or this is another model.
@@ -36,10 +37,10 @@ def load(checkpoint, data, subsets, device):
     model, cfg, task = load_trained(checkpoint, data, subsets)
     if not isinstance(model, TransformerModelBase):
         raise ValueError(f"'{checkpoint}' is a {type(model).__name__}; use a Transformer")
-    if any(isinstance(module, RandomFeatureAttention) for module in model.decoder.modules()):
+    if any(isinstance(module, RandomFeatureAttention) for module in model.modules()):
         raise ValueError(
             f"'{checkpoint}' has random feature attention already; "
-            "use one trained with --causal-attention softmax --cross-attention softmax"
+            "use one trained with --causal-attention softmax --cross-attention softmax --encoder-attention softmax"
         )
     options = cfg.model
     if OmegaConf.is_config(options):
@@ -76,8 +77,7 @@ def _options(case):
     """Options of transformer_rfa that differ from those of the trained model."""
     options = {
         "arch": "transformer_rfa",
-        "causal_attention": _attention("causal", case.sites),
-        "cross_attention": _attention("cross", case.sites),
+        **{f"{place}_attention": "rfa" if place in SITES[case.sites] else "softmax" for place in PLACES},
         "rfa_feature_map": case.map or "positive",
         "rfa_seed": case.seed or 1,
         "rfa_unnormalized": case.imitate == "softmax",
@@ -94,10 +94,6 @@ def _options(case):
     if case.floor is not None:
         options["rfa_denominator_floor"] = case.floor
     return options
-
-
-def _attention(place, sites):
-    return "rfa" if place in SITES[sites] else "softmax"
 
 
 def _device(model):

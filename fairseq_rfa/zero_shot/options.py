@@ -75,7 +75,7 @@ def _add_case_options(parser):
         nargs="+",
         default=DIRECTIONS,
         metavar="D",
-        help="random directions of a head, in causal and in cross attention (default: 16 to 2048)",
+        help="random directions of a head, in each attention that has features (default: 16 to 2048)",
     )
     parser.add_argument(
         "--seeds", type=count, nargs="+", default=[1, 2, 3], metavar="N", help="of the matrices (default: 1 2 3)"
@@ -88,7 +88,8 @@ def _add_case_options(parser):
         nargs="+",
         choices=tuple(SITES),
         default=["both"],
-        help="which attention of the decoder has features: causal, cross or both at once (default: both)",
+        help="which attention has features: causal or cross of the decoder, both of them, that of the encoder, or all "
+        "three at once (default: both)",
     )
     parser.add_argument(
         "--floors",

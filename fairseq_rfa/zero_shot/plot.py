@@ -23,7 +23,13 @@ THICKER = 2
 """Times, the line of a distilled model."""
 LEAST_SHOWN = 0.01
 """Limits that are less, such as 0 but for rounding, do not stretch the axis."""
-SITES = {"both": "causal and cross", "causal": "causal alone", "cross": "cross alone"}
+SITES = {
+    "both": "causal and cross",
+    "causal": "causal alone",
+    "cross": "cross alone",
+    "encoder": "the encoder alone",
+    "all": "encoder and decoder",
+}
 
 
 def draw_curve(axes, curve, measure):
@@ -105,7 +111,7 @@ def legend_handles(report):
 
 def title(sign):
     return (
-        "Trained with softmax, now with features in the decoder, no fine-tuning\n"
+        "Trained with softmax, now with features, no fine-tuning\n"
         f"{sign['arch']}, d = {sign['head_dim']}, {sign['sentences']} sentences of {sign['subset']}\n"
         f"floor {sign['floors'][0]:g}; median, least and greatest of {len(sign['seeds'])} seeds"
     )

@@ -13,6 +13,13 @@ from ..programs.signature import commit, version
 from .options import NAME
 from .verdict import curves, verdicts
 
+NAMES = {
+    "both": "causal and cross attention",
+    "causal": "causal attention",
+    "cross": "cross attention",
+    "encoder": "the encoder",
+    "all": "encoder, causal and cross attention",
+}
 MAX_COLUMNS = 4
 """Numbers of directions of which the table shows the distance."""
 
@@ -95,9 +102,8 @@ def table(report):
     text = f"softmax itself: perplexity {softmax['perplexity']:.2f}"
     lines += [text + (f", BLEU {softmax['bleu']:.1f}" if scored else ""), ""]
     for sites in sign["sites"]:
-        names = {"both": "causal and cross attention", "causal": "causal attention", "cross": "cross attention"}
         equal = next(row for row in _kind(report, "equal") if row["case"]["sites"] == sites)
-        lines += [f"Features in {names[sites]} (with equal weights the distance is {equal['distance']:.2f}):", ""]
+        lines += [f"Features in {NAMES[sites]} (with equal weights the distance is {equal['distance']:.2f}):", ""]
         lines += _table_of(sites, report["curves"], numbers, scored)
         lines.append("")
     lines += [f"- {sentence}" for sentence in report["verdicts"]]

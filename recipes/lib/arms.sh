@@ -19,8 +19,9 @@ check_arms() {
         [[ $name =~ ^[A-Za-z0-9_.-]+$ ]] || fail "arm '$name': a name has letters, digits and _ . - only"
         [[ $names != *" $name "* ]] || fail "arm '$name' occurs twice; give each a name of its own"
         names+="$name "
-        [[ $epochs =~ ^[0-9]+$ ]] && { [ -z "$max_epoch" ] || [ "$epochs" -lt "$max_epoch" ]; } ||
+        if [[ ! $epochs =~ ^[0-9]+$ ]] || { [ -n "$max_epoch" ] && [ "$epochs" -ge "$max_epoch" ]; }; then
             fail "arm '$name': '$epochs' epochs of softmax; use a number from 0${max_epoch:+ to less than --max-epoch $max_epoch}"
+        fi
         read -ra words <<<"$words"
         refuse_flags --save-dir --user-dir --max-epoch --max-update --seed --softmax-epochs "$@" -- "${words[@]}"
         [[ ! ${words[*]} =~ (^|\ )(--arch|--restart-lr|--restart-warmup|--distill-updates)$ ]] ||
@@ -28,14 +29,14 @@ check_arms() {
     done
 }
 
-# find_subsets: sets subsets to valid and the tests of the data, source, target and what read_preparation sets; refuses
+# find_subsets: sets subsets to valid and the tests of the data, documents to nothing, source, target and what read_preparation sets; refuses
 # data that lack something.
 find_subsets() {
     local file subset
     [ -d "$data/binarized" ] || fail "--data '$data' has no folder 'binarized'; make it with data-prep/"
     find_languages "$data/binarized" valid
     read_preparation "$data/binarized"
-    subsets=(valid)
+    subsets=(valid) documents=()
     for file in "$data"/raw/test*."$target"; do
         [ ! -f "$file" ] || subsets+=("$(basename -- "$file" ".$target")")
     done
@@ -45,9 +46,9 @@ find_subsets() {
     done
 }
 
-# data_checksum FILE…: of what the trainings and the decodings read, these files included.
+# data_checksum: of what the trainings and the decodings read, the files in documents included.
 data_checksum() {
-    cat -- "$data/binarized"/{"$pieces",dict.*.txt,train.*.bin,valid.*.bin,test*.bin} "$@" | sha256sum |
+    cat -- "$data/binarized"/{"$pieces",dict.*.txt,train.*.bin,valid.*.bin,test*.bin} "${documents[@]}" | sha256sum |
         cut -d ' ' -f 1
 }
 

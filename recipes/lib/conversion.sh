@@ -7,6 +7,7 @@ split_flags() {
     for flag in "${flags[@]}"; do
         case $flag in
             --rfa-* | --no-rfa-* | --causal-attention* | --cross-attention*) kind=rfa_flags ;;
+            --encoder-attention | --encoder-attention=*) kind=rfa_flags ;;
             --*) kind=common_flags ;;
         esac
         if [ "$kind" = rfa_flags ]; then

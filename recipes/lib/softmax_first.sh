@@ -28,6 +28,7 @@ check_softmax_first() {
         --no-save-optimizer-state -- "${flags[@]}"
     split_flags
     [ "$(rfa_value --causal-attention rfa) $(rfa_value --cross-attention rfa)" != "softmax softmax" ] ||
+        [ "$(rfa_value --encoder-attention softmax)" != softmax ] ||
         fail "--softmax-epochs $softmax_epochs: with --causal-attention softmax and --cross-attention softmax no RFA" \
             "follows; leave one of them out"
     conversion_options

@@ -15,7 +15,7 @@ from fairseq_rfa.benchmark import train as benchmark_train
 from fairseq_rfa.benchmark.options import parse_arguments
 from fairseq_rfa.benchmark.plot import PAPER
 from fairseq_rfa.benchmark.report import amount
-from fairseq_rfa.model.transformer import RFA_PARAMETERS
+from fairseq_rfa.model.parameters import RFA_PARAMETERS
 
 CPU = torch.device("cpu")
 SMALL = ["--lengths", "4", "--vocabulary", "50", "--repeats", "2", "--arch", "transformer_rfa_tiny_gate"]
@@ -193,4 +193,4 @@ def test_a_process_that_fails_is_said_in_one_line(monkeypatch, messages, said):
     failed = SimpleNamespace(returncode=-9, stdout="", stderr=messages)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(ValueError, match=f"memory of rfa at length 4: {said}; use .*--no-memory$"):
-        benchmark_memory.peak_memory(Namespace(out=None), "rfa", 4)
+        benchmark_memory.peak_memory(Namespace(command="train", out=None), "rfa", 4)

@@ -124,7 +124,7 @@ def test_a_chunk_is_token_by_token(model, without_gradients):
 def test_a_prefix_is_read_by_one_call_of_each_layer(model, without_gradients):
     calls = []
     for layer in model.decoder.layers:
-        layer.register_forward_hook(lambda module, arguments, output: calls.append(arguments[0].shape[:2]))
+        layer.register_forward_pre_hook(lambda module, arguments: calls.append(arguments[0].shape[:2]))
     source = source_of(3)
     encoder_out = model.encoder(**source)
     prefix = collate_tokens([torch.tensor(row) for row in PREFIXES], 1)

@@ -18,6 +18,7 @@ from helpers import (
     padding_mask,
     piece,
     position,
+    random_tensor,
 )
 
 # What the acceptance list asks for: rounding stays orders of magnitude below.
@@ -240,3 +241,27 @@ def test_nothing_looks_ahead(gate, change):
     for function in (rfa.reference_causal, _causal):
         before, after = function(**inputs)[:, :, :100], function(**changed)[:, :, :100]
         assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("with_factors", [False, True])
+def test_joined_sums_are_those_of_all_keys(with_factors):
+    """Factors from e^-300 to e^300, which alone no float32 holds; outputs and gradients."""
+    inputs = attention_inputs(9, source_length=12)
+    log_factor = 300 * random_tensor(2, 2, 12, seed=4).tanh() if with_factors else None
+
+    def attend(phi_q, phi_k, v, parts):
+        if not with_factors:
+            states = [rfa.summarize(k, x) for k, x in zip(phi_k.split(parts, 2), v.split(parts, 2))]
+            return rfa.read(phi_q, rfa.joined(states))
+        factors = log_factor.split(parts, 2)
+        states = [
+            rfa.summarize(rfa.with_factors(k, factor), x)
+            for k, factor, x in zip(phi_k.split(parts, 2), factors, v.split(parts, 2))
+        ]
+        return rfa.read(phi_q, rfa.joined(states, [factor.amax(-1) for factor in factors]))
+
+    for parts in (1, 5, 11):
+        found, expected = (attend(**inputs, parts=x) for x in (parts, 12))
+        assert largest_difference(found, expected) < 1e-12
+        pairs = zip(*(gradients(attend, inputs, parts=x) for x in (parts, 12)))
+        assert all(largest_difference(*pair) < 1e-11 for pair in pairs)

@@ -143,7 +143,7 @@ def test_features_are_not_traced_with_gradients(data, batch, flags):
         torch.jit.trace(Logits(model), batch)
 
 
-@pytest.mark.parametrize("flags", FEATURES + FLAGS[1::4])
+@pytest.mark.parametrize("flags", [*FEATURES, *FLAGS[1::4], "--encoder-attention rfa"])
 def test_features_are_traced_without_gradients(data, task, batch, without_gradients, flags):
     """A trace holds for its number of sentences; for other lengths it gives the same or fails, but nothing else."""
     model = build(data, *flags.split())

@@ -238,10 +238,10 @@ def test_an_option_changes_nothing_exactly_where_it_is_called_unread(data, task,
 
 
 def test_every_option_has_its_needs():
-    attentions = {"causal_attention", "cross_attention", "encoder_attention"}
-    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - attentions
+    choices = {"causal_attention", "cross_attention", "encoder_attention"}
+    assert set(NEEDS) == {option.name for option in RFA_OPTIONS} - choices
     assert set(NEEDS) - set(VALUES) == {
-        "rfa_sentence_gate",  # both act on windows of sentences, see tests/documents/test_sentence_gate.py
+        "rfa_sentence_gate",  # both act on windows of sentences, see tests/documents/test_sentence_gate_model.py
         "rfa_sentence_gate_bias",
         "rfa_chunk_size",
         "rfa_monitor",

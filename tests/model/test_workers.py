@@ -1,7 +1,6 @@
 """Data-parallel training in two processes of the CPU, started by torchrun."""
 
 import json
-import socket
 from collections import namedtuple
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import worker
 from tiny_data import PLUGIN, SMALL, TRAINING, command, generate_here, results
 from worker import watched_training
+from workers import free_port
 
 UPDATES = 20
 STOP = 8  # in the middle of an epoch
@@ -21,12 +21,6 @@ UNEVEN = ("--max-tokens", "50")
 EVEN = ("--max-tokens", "58")
 
 Runs = namedtuple("Runs", "whole stopped resumed halved")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def training(data, folder, *flags):

@@ -5,28 +5,16 @@ import json
 import pytest
 import sacrebleu
 
-import number_phrases
 import whole_documents
-from recipe_data import FLAGS
+from recipe_data import FLAGS, make_documents
 from scripts import refused, succeed, times
 
 TASK = ["--task", "document_translation"]
-SIZES = {"train": [1, 2, 5, 22, 40, 30], "valid": [4, 1], "test": [2, 5, 1, 3]}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("with spaces") / "the data"
-    (folder / "text").mkdir(parents=True)
-    pairs = iter(number_phrases.sentence_pairs(sum(map(sum, SIZES.values())), seed=6))
-    for split, sizes in SIZES.items():
-        documents = [[next(pairs) for _ in range(size)] for size in sizes]
-        for side, language in enumerate(("de", "en")):
-            text = "\n".join("".join(pair[side] + "\n" for pair in document) for document in documents)
-            (folder / f"text/{split}.{language}").write_text(text, encoding="utf-8")
-    options = ["--source", "de", "--target", "en", "--out", folder, "--merges", 80, "--documents"]
-    succeed("data-prep/prepare.sh", "--raw", folder / "text", *options)
-    return folder
+    return make_documents(tmp_path_factory.mktemp("with spaces") / "the data")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +46,7 @@ def test_sentences_and_whole_documents_have_their_scores(data, trained, tmp_path
     whole = report["documents"]
     assert (whole["score"], whole["number"]) == (round(bleu.corpus_score(joined[0], [joined[1]]).score, 2), 4)
     signature = f"BLEU|{bleu.get_signature().format()}"
+    assert report["decoding"]["seconds"] > 0 and report["decoding"]["peak_memory"] > 1e8
     assert whole["signature"] == report["signature"] == signature
     assert f"SacreBLEU test, whole documents, {signature} = {whole['score']} (4 documents)\n" in printed
     before = times(out)

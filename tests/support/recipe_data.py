@@ -10,6 +10,9 @@ from fairseq_cli import preprocess
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+import number_phrases
+from scripts import succeed
+
 WORDS = {
     "Montag": "Monday",
     "ohne": "without",
@@ -96,6 +99,24 @@ def make_data(folder, languages="de-en", bpe="subword_nmt", lowercase=False, joi
     }
     content = "".join(f"{name}={value}\n" for name, value in preparation.items())
     (folder / "binarized/preparation").write_text(content, encoding="utf-8")
+    return folder
+
+
+DOCUMENTS = {"train": [1, 2, 5, 22, 40, 30], "valid": [4, 1], "test": [2, 5, 1, 3]}
+"""The number of sentences of each document of `make_documents`."""
+
+
+def make_documents(folder):
+    """Data of data-prep/prepare.sh with documents of phrases about numbers, in the folder, which is returned."""
+    (folder / "text").mkdir(parents=True)
+    pairs = iter(number_phrases.sentence_pairs(sum(map(sum, DOCUMENTS.values())), seed=6))
+    for split, sizes in DOCUMENTS.items():
+        documents = [[next(pairs) for _ in range(size)] for size in sizes]
+        for side, language in enumerate(("de", "en")):
+            text = "\n".join("".join(pair[side] + "\n" for pair in document) for document in documents)
+            (folder / f"text/{split}.{language}").write_text(text, encoding="utf-8")
+    options = ["--source", "de", "--target", "en", "--out", folder, "--merges", 80, "--documents"]
+    succeed("data-prep/prepare.sh", "--raw", folder / "text", *options)
     return folder
 
 

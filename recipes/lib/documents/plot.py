@@ -19,8 +19,8 @@ def points(arm, value):
     return list(zip(*(point for point in found if point[1] is not None))) or [(), (), ()]
 
 
-def draw(axes, found, value, label="{}", **style):
-    """A line for each arm."""
+def draw(axes, found, value, named=True, **style):
+    """A line for each arm, which the legend has where it is named."""
     for number, (name, arm) in enumerate(found["arms"].items()):
         windows, means, deviations = points(arm, value)
         if windows:
@@ -29,14 +29,14 @@ def draw(axes, found, value, label="{}", **style):
                 color=COLOURS[number % len(COLOURS)],
                 marker=MARKERS[number % len(MARKERS)],
                 capsize=3,
-                label=label.format(name),
+                label=name if named else None,
                 **style,
             )
 
 
 def draw_bleu(axes, found, subset):
     draw(axes, found, lambda result: result["bleu"].get(subset))
-    draw(axes, found, lambda result: result["document_bleu"].get(subset), "{}, documents", linestyle="--", alpha=0.5)
+    draw(axes, found, lambda result: result["document_bleu"].get(subset), named=False, linestyle="--", alpha=0.5)
     axes.set_ylabel(f"BLEU, {subset}")
     axes.set_title("sentences, and whole documents (dashed)", fontsize=10)
 
@@ -50,7 +50,7 @@ def draw_seconds(axes, found):
     if timed:
         axes.set_ylim(bottom=0)
     elif jobs is not None:
-        text = f"not timed: {study.shown(jobs)} runs at a time"
+        text = f"nothing was timed; runs at a time: {study.shown(jobs)}"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center")
 
 

@@ -59,7 +59,7 @@ check_options() {
     plan_update
     refuse_flags --save-dir --user-dir --arch --max-epoch --max-update --max-tokens --update-freq --seed \
         --tensorboard-logdir --log-interval --finetune-from-model --causal-attention --cross-attention \
-        --cpu --tpu --fp16 --bf16 --distributed-world-size -- "${flags[@]}"
+        --encoder-attention --cpu --tpu --fp16 --bf16 --distributed-world-size -- "${flags[@]}"
 }
 
 check_data() {

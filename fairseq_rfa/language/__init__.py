@@ -1,0 +1,1 @@
+"""Language models over a stream of text whose segments follow each other, with the state of attention carried on."""

@@ -1,0 +1,1 @@
+"""The program perplexity: how well a language model predicts a text that it reads in segments."""

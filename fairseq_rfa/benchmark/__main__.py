@@ -1,4 +1,4 @@
-"""python -m fairseq_rfa.benchmark decode|train|documents: time and memory by length, of RFA and of softmax.
+"""python -m fairseq_rfa.benchmark decode|train|documents|lm: time and memory by length, of RFA and of softmax.
 
     python -m fairseq_rfa.benchmark decode --threads 1
     python -m fairseq_rfa.benchmark decode --lengths 32 2048 --beam 5 --baseline twin --device cuda
@@ -7,13 +7,16 @@
     python -m fairseq_rfa.benchmark train --lengths 32 1024 --tokens 4096
     python -m fairseq_rfa.benchmark train --lengths 4096 8192 --source-length 32
     python -m fairseq_rfa.benchmark documents --windows 1 4 16 --sentence-length 25
+    python -m fairseq_rfa.benchmark lm --lengths 256 1024 4096 16384 --softmax-most 4096
 
 Two models with random weights, of the same sizes, take turns on the same random sentences; no data are needed.
 decode runs fairseq's own generator, which may not end a sentence before its length, after it has made sure that
 cached and uncached decoding agree. With --baseline ctranslate2 the other model is what CTranslate2 makes of the same
 weights with softmax, after its scores were compared with those of fairseq. train does whole steps: forward, backward,
 update. documents translates the last sentence of windows of a document, after a prefix that is read in one chunk and
-was compared with teacher forcing; softmax and RFA are compared in the decoder and in the encoder. Peak memory is that
+was compared with teacher forcing; softmax and RFA are compared in the decoder and in the encoder. lm lets language
+models generate texts from nothing with fairseq's own generator, after step by step was compared with teacher forcing,
+and says how the time for a token grows with the length; softmax is measured up to --softmax-most. Peak memory is that
 of a process of its own for each model and length.
 
 Writes COMMAND.json and COMMAND.png, and prints a table and a signature.
@@ -35,7 +38,7 @@ from ..programs.program import (
 )
 from .ctranslate import CTRANSLATE2, compute_type
 from .memory import COMMANDS, peak_memory
-from .models import DTYPES, MODELS
+from .models import DTYPES, MODELS, compared
 from .options import NAME, parse_arguments
 from .report import signature, signature_line, table
 
@@ -61,17 +64,12 @@ def device_of(options):
     return device
 
 
-def names_of(options):
-    """The models that are compared."""
-    return getattr(options, "models", MODELS)
-
-
 def measure_memory(options, advance):
     """Peak memory by length and model, nothing with --no-memory. Raises ValueError where a process fails."""
     found = {}
     if not options.no_memory:
         for length in options.lengths:
-            for name in names_of(options):
+            for name in compared(options, length):
                 found[length, name] = peak_memory(options, name, length)
                 advance(f"length {length}: memory of {name}")
     return found
@@ -84,6 +82,13 @@ def checked_line(command, checked, baseline):
         return (
             f"checked: a prefix of {checked['prefix']} tokens read in one chunk and teacher forcing differ by at most "
             f"{values} of the greatest log-probability (tolerance {checked['tolerance']:g})"
+        )
+    if command == "lm":
+        values = ", ".join(f"{name} {value:.1e}" for name, value in checked["models"].items())
+        lengths = " and ".join(map(str, checked["lengths"]))
+        return (
+            f"checked: step by step and teacher forcing at lengths {lengths} differ by at most {values} of the "
+            f"greatest log-probability (tolerance {checked['tolerance']:g})"
         )
     if command == "train":
         losses = ", ".join(f"{name} {checked[name]:.2f}" for name in MODELS)
@@ -112,12 +117,12 @@ def study(options):
     models, task, checked = command.check(options, device)
     line = checked_line(options.command, checked, options.baseline)
     print(f"{NAME}: {line}", file=sys.stderr, flush=True)
-    memory_runs = 0 if options.no_memory else len(options.lengths) * len(names_of(options))
+    memory_runs = 0 if options.no_memory else sum(len(compared(options, length)) for length in options.lengths)
     with progress(NAME, memory_runs + command.num_runs(options), "runs") as advance:
         memory = measure_memory(options, advance)
         measurements = command.measure(models, task, options, device, advance)
     for entry in measurements:
-        for name in names_of(options):
+        for name in compared(options, entry["length"]):
             if (entry["length"], name) in memory:
                 entry[name]["peak_memory"] = memory[entry["length"], name]
     return {

@@ -66,10 +66,15 @@ def decoder_of(model, task, options, length, device):
 
     The end of the sentence, which fairseq demands after the last word, takes one step more.
     """
+    source = source_batch(task, options.batch_size, source_length(options, length), options.seed, device)
+    return search_of(model, task, options, length, source)
+
+
+def search_of(model, task, options, length, source):
+    """A generator of `length` words, and a function that runs it on what an encoder reads, if the model has one."""
     generator = SequenceGenerator(
         [model], task.target_dictionary, beam_size=options.beam, max_len_b=length, min_len=length
     )
-    source = source_batch(task, options.batch_size, source_length(options, length), options.seed, device)
     return generator, lambda: generator.generate([model], {"net_input": source})
 
 

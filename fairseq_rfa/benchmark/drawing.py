@@ -17,6 +17,7 @@ def label_of(sign, name):
         return NAMES[name]
     return {
         "transformer": "softmax (fairseq's transformer)",
+        "transformer_lm": "softmax (fairseq's transformer_lm)",
         "twin": "softmax (twin)",
         "ctranslate2": "softmax (CTranslate2)",
     }[sign["baseline"]]
@@ -28,13 +29,22 @@ def short_label_of(sign, name):
 
 def sizes_of(report):
     """What each measurement is of: a length, or the number of sentences of a window."""
-    return [entry.get("window", entry["length"]) for entry in report["measurements"]]
+    return [size_of(entry) for entry in report["measurements"]]
+
+
+def size_of(entry):
+    return entry.get("window", entry["length"])
+
+
+def entries_of(report, name):
+    """The measurements that have something of this name."""
+    return [entry for entry in report["measurements"] if entry[name] is not None]
 
 
 def values_of(report, name, *keys):
-    """One number of each measurement, reached through keys."""
+    """One number of each measurement that has it, reached through keys."""
     values = []
-    for entry in report["measurements"]:
+    for entry in entries_of(report, name):
         value = entry[name]
         for key in keys:
             value = value[key]
@@ -46,13 +56,14 @@ def draw_with_band(axes, report, name, quantity, **style):
     """The median, with a band from the least to the greatest measurement."""
     keys = () if quantity is None else (quantity,)
     median, low, high = (values_of(report, name, *keys, key) for key in ("median", "minimum", "maximum"))
-    axes.plot(sizes_of(report), median, marker="o", markersize=4, linewidth=1.8, **style)
-    axes.fill_between(sizes_of(report), low, high, color=style["color"], alpha=0.2, linewidth=0)
+    sizes = [size_of(entry) for entry in entries_of(report, name)]
+    axes.plot(sizes, median, marker="o", markersize=4, linewidth=1.8, **style)
+    axes.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
 def draw_sizes(axes, report, keys, **style):
-    sizes = [size / MEGABYTE for size in values_of(report, *keys)]
-    axes.plot(sizes_of(report), sizes, **style)
+    sizes = [size_of(entry) for entry in entries_of(report, keys[0])]
+    axes.plot(sizes, [size / MEGABYTE for size in values_of(report, *keys)], **style)
 
 
 def set_scales(axes, lengths, label):

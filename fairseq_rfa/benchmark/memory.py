@@ -10,9 +10,9 @@ from argparse import Namespace
 import torch
 
 from ..programs.signature import PACKAGE
-from . import decode, train, windows
+from . import decode, generate, train, windows
 
-COMMANDS = {"decode": decode, "train": train, "documents": windows}
+COMMANDS = {"decode": decode, "train": train, "documents": windows, "lm": generate}
 
 
 def peak_memory(options, name, length):

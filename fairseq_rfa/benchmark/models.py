@@ -5,30 +5,49 @@ from contextlib import contextmanager
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import nn
 
 from ..model.config import RFA_OPTIONS
-from ..model.transformer import TransformerRFAModel
+from ..model.language_model import TransformerRFALanguageModel
 
 MODELS = ("rfa", "baseline")
-"""What decode and train compare."""
-BASELINES = ("transformer", "twin")
+"""What decode, train and lm compare."""
+PLAIN, PLAIN_LANGUAGE_MODEL, TWIN = "transformer", "transformer_lm", "twin"
+BASELINES = (PLAIN, TWIN)
+LANGUAGE_MODEL_BASELINES = (PLAIN_LANGUAGE_MODEL, TWIN)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def architectures():
-    """Names of all architectures of the plugin's model."""
-    return list(ARCH_MODEL_INV_REGISTRY["transformer_rfa"])
+def architectures(model="transformer_rfa"):
+    """Names of all architectures of a model of the plugin."""
+    return list(ARCH_MODEL_INV_REGISTRY[model])
+
+
+def compared(options, length):
+    """Names of the models that are measured at a length: of lm softmax up to --softmax-most alone."""
+    names = getattr(options, "models", MODELS)
+    return names if length <= getattr(options, "softmax_most", length) else ("rfa",)
 
 
 def make_task(vocabulary):
     """fairseq's translation task with one made-up dictionary for both sides."""
+    dictionary = _made_up_dictionary(vocabulary)
+    return TranslationTask(TranslationConfig(), dictionary, dictionary)
+
+
+def make_language_model_task(vocabulary):
+    """fairseq's language modeling task with a made-up dictionary."""
+    return LanguageModelingTask(argparse.Namespace(), _made_up_dictionary(vocabulary))
+
+
+def _made_up_dictionary(vocabulary):
     dictionary = Dictionary()
     while len(dictionary) < vocabulary:
         dictionary.add_symbol(f"word{len(dictionary)}")
-    return TranslationTask(TranslationConfig(), dictionary, dictionary)
+    return dictionary
 
 
 class _FlagParser(argparse.ArgumentParser):
@@ -47,19 +66,25 @@ def model_options(options, name, positions):
         ValueError: a flag that the model does not have, or a value that it does not take.
     """
     parser = _FlagParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    TransformerRFAModel.add_args(parser)
+    ARCH_MODEL_REGISTRY[options.arch].add_args(parser)
     args = parser.parse_args([_with_dashes(flag) for flag in options.flags])
     if hasattr(args, "decoding_precision"):
         raise ValueError("--flags decoding_precision is for one model; use --decoding-precision of benchmark decode")
     args.arch = options.arch
-    if not hasattr(args, "share_all_embeddings"):
-        args.share_all_embeddings = True
-    args.max_source_positions = args.max_target_positions = positions
+    args.max_target_positions = positions
+    if not is_language_model(options.arch):
+        args.max_source_positions = positions
+        if not hasattr(args, "share_all_embeddings"):
+            args.share_all_embeddings = True
     ARCH_CONFIG_REGISTRY[options.arch](args)
     args.decoding_precision = getattr(options, "decoding_precision", "float32")  # train has none
     if name == "baseline":
         _replace_attention(args, options.baseline)
     return args
+
+
+def is_language_model(arch):
+    return ARCH_MODEL_REGISTRY[arch] is TransformerRFALanguageModel
 
 
 def _with_dashes(flag):
@@ -68,15 +93,18 @@ def _with_dashes(flag):
 
 
 def _replace_attention(args, baseline):
-    if baseline == "twin":
-        for option in RFA_OPTIONS:
-            if option.name != "decoding_precision":
-                setattr(args, option.name, option.default)
-        args.causal_attention = args.cross_attention = "softmax"
+    own = [option for option in RFA_OPTIONS if hasattr(args, option.name)]  # a language model has not all of them
+    if baseline != TWIN:
+        for option in own:
+            delattr(args, option.name)
+        args.arch = baseline
         return
-    for option in RFA_OPTIONS:
-        delattr(args, option.name)
-    args.arch = "transformer"
+    for option in own:
+        if option.name != "decoding_precision":
+            setattr(args, option.name, option.default)
+    for place in ("causal_attention", "cross_attention"):
+        if hasattr(args, place):
+            setattr(args, place, "softmax")
 
 
 def build_model(options, name, positions, task, device):

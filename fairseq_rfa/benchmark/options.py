@@ -7,7 +7,7 @@ from ..attention.decoding_precision import PRECISIONS
 from ..functional.random_matrices import LARGEST_SEED
 from ..programs.program import Parser, add_machine_options, positive_number
 from .ctranslate import CTRANSLATE2
-from .models import BASELINES, DTYPES, architectures
+from .models import BASELINES, DTYPES, LANGUAGE_MODEL_BASELINES, TWIN, architectures
 from .windows import MODELS as WINDOW_MODELS
 from .windows import SOFTMAX
 
@@ -16,6 +16,8 @@ SHORTEST = 2
 DECODED = (32, 128, 256, 512, 1024, 2048)
 TRAINED = (32, 1024)
 WINDOWS = (1, 2, 4, 8, 16)
+GENERATED = (256, 1024, 4096, 16384)
+SOFTMAX_MOST = 4096
 SPECIAL_SYMBOLS = 4
 
 
@@ -33,7 +35,7 @@ def parse_arguments(arguments, description):
         "allow_abbrev": False,
     }
     parser = Parser(prog=f"python -m fairseq_rfa.{NAME}", description=description, **settings)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="decode|train|documents")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="decode|train|documents|lm")
     count = positive_number(int)
 
     decode = commands.add_parser("decode", help="speed, state and memory of decoding by length", **settings)
@@ -59,10 +61,17 @@ def parse_arguments(arguments, description):
     _add_shared(documents, "documents", BASELINES)
     _add_search(documents)
 
+    lm = commands.add_parser("lm", help="time, state and memory of generating a text by its length", **settings)
+    _add_generation(lm)
+    _add_shared(lm, "lm", LANGUAGE_MODEL_BASELINES, model="transformer_lm_rfa")
+    _add_search(lm, batch_size=1, rows="texts")
+
     options = parser.parse_args(arguments)
     if options.command == "documents":
         _set_windows(parser, options)
     options.lengths = sorted(set(options.lengths))
+    if options.command == "lm":
+        _check_generation(parser, options)
     least = SPECIAL_SYMBOLS + 2 * getattr(options, "beam", 1) + (options.command == "documents")
     if options.vocabulary < least:
         parser.error(f"--vocabulary {options.vocabulary}: use at least {least}")
@@ -97,16 +106,29 @@ def _set_windows(parser, options):
     options.source_length = None
 
 
-def _add_search(parser):
+def _check_generation(parser, options):
+    """RFA and softmax must have a length in common, and the twin differs from the model that is compared with it."""
+    options.source_length = None
+    if options.softmax_most < options.lengths[0]:
+        parser.error(
+            f"--softmax-most {options.softmax_most}: use at least {options.lengths[0]}, the shortest of --lengths, at "
+            "which RFA is compared with softmax"
+        )
+    places = [flag for flag in options.flags if flag.partition("=")[0].replace("-", "_") == "causal_attention"]
+    if places:
+        parser.error(f"--flags {' '.join(places)}: RFA is compared with softmax, which --baseline is; leave it out")
+
+
+def _add_search(parser, batch_size=16, rows="sentences"):
     count = positive_number(int)
     parser.add_argument(
-        "--batch-size", type=count, default=16, metavar="N", help="sentences at a time (default: 16)"
+        "--batch-size", type=count, default=batch_size, metavar="N", help=f"{rows} at a time (default: {batch_size})"
     )
     parser.add_argument(
         "--decoding-precision",
         choices=tuple(PRECISIONS),
         default="float32",
-        help="of the dense layers of RFA, twin and ctranslate2; fairseq's transformer has float32 (default: float32)",
+        help="of the dense layers of RFA, twin and ctranslate2; fairseq's own models have float32 (default: float32)",
     )
     parser.add_argument("--beam", type=count, default=1, metavar="N", help="default: 1, which is greedy")
 
@@ -138,6 +160,25 @@ def _add_windows(parser):
     )
 
 
+def _add_generation(parser):
+    parser.add_argument(
+        "--lengths",
+        type=sentence_length,
+        nargs="+",
+        default=GENERATED,
+        metavar="N",
+        help=f"tokens of a generated text (default: {' '.join(map(str, GENERATED))})",
+    )
+    parser.add_argument(
+        "--softmax-most",
+        type=sentence_length,
+        default=SOFTMAX_MOST,
+        metavar="N",
+        help="lengths up to which softmax is measured, too, whose time for a text grows with the square of the length "
+        f"(default: {SOFTMAX_MOST})",
+    )
+
+
 def _add_lengths(parser, lengths):
     parser.add_argument(
         "--lengths",
@@ -152,21 +193,22 @@ def _add_lengths(parser, lengths):
     )
 
 
-def _add_shared(parser, command, baselines):
+def _add_shared(parser, command, baselines, model="transformer_rfa"):
     count = positive_number(int)
     parser.add_argument(
         "--arch",
-        choices=architectures(),
-        default="transformer_rfa",
+        choices=architectures(model),
+        default=model,
         metavar="NAME",
-        help="a named architecture of the plugin (default: transformer_rfa)",
+        help=f"a named architecture of the plugin (default: {model})",
     )
     parser.add_argument(
         "--baseline",
         choices=baselines,
         default=baselines[0],
-        help="transformer: fairseq's own, of the same sizes; twin: --arch with softmax in both places; ctranslate2 "
-        "(decode only): the same weights with softmax, converted by CTranslate2 (default: transformer)",
+        help=f"{baselines[0]}: fairseq's own, of the same sizes; {TWIN}: --arch with softmax in place of RFA; "
+        f"{CTRANSLATE2} (decode only): the same weights with softmax, converted by CTranslate2 "
+        f"(default: {baselines[0]})",
     )
     parser.add_argument(
         "--flags",
@@ -181,7 +223,7 @@ def _add_shared(parser, command, baselines):
         "--repeats", type=count, default=3, metavar="N", help="measurements of each model (default: 3)"
     )
     parser.add_argument(
-        "--vocabulary", type=count, default=10000, metavar="N", help="words of both sides (default: 10000)"
+        "--vocabulary", type=count, default=10000, metavar="N", help="words of the dictionary (default: 10000)"
     )
     parser.add_argument(
         "--seed", type=count, default=1, metavar="N", help="of weights and sentences (default: 1)"

@@ -77,6 +77,29 @@ def draw_sentence_ratio(axes, report):
     axes.set_ylabel("ratio of seconds per sentence\nmodel / softmax", fontsize=FONT)
 
 
+def draw_generation(axes, report, quantity):
+    draw_models(axes, report, quantity)
+    style = dict(color=WITHOUT_COLOUR, linestyle=":", label="RFA without attention")
+    draw_with_band(axes, report, "without_attention", quantity, **style)
+
+
+def draw_token(axes, report):
+    draw_generation(axes, report, "seconds_per_token")
+    axes.set_ylabel("seconds per token", fontsize=FONT)
+
+
+def draw_growth(axes, report):
+    draw_generation(axes, report, "growth")
+    axes.set_ylabel("seconds per token\nto those of the shortest text", fontsize=FONT)
+
+
+def draw_generation_state(axes, report):
+    for name, colour in COLOURS.items():
+        label = short_label_of(report["signature"], name)
+        draw_sizes(axes, report, (name, "state_bytes", "total"), color=colour, label=label, marker="o", markersize=4)
+    axes.set_ylabel("decoding state (MB)", fontsize=FONT)
+
+
 def draw_ratio(axes, report):
     draw_with_band(axes, report, "ratio", None, color=COLOURS["rfa"], label="measured")
     if comparable_with_paper(report["signature"]):
@@ -131,6 +154,9 @@ PANELS = {
     "sentence": draw_sentence,
     "sentence_ratio": draw_sentence_ratio,
     "window_peak": draw_window_peak,
+    "token": draw_token,
+    "growth": draw_growth,
+    "generation_state": draw_generation_state,
     "speed": draw_speed,
     "step": draw_step,
     "ratio": draw_ratio,
@@ -145,6 +171,8 @@ def layout(report):
     measured = has_memory(report)
     if command == "decode":
         return [["speed", "state"], ["ratio", "peak" if measured else "state"]]
+    if command == "lm":
+        return [["token", "generation_state"], ["growth", "peak" if measured else "generation_state"]]
     times = {"train": ["step", "ratio"], "documents": ["sentence", "sentence_ratio"]}[command]
     peak = {"train": "peak", "documents": "window_peak"}[command]
     return [[time, peak] if measured else [time] for time in times]
@@ -154,6 +182,7 @@ def title(sign):
     sizes = f"batch {sign['batch_size']}, beam {sign['beam']}" if "beam" in sign else f"{sign['tokens']} tokens"
     what = {
         "decode": "Decoding",
+        "lm": "Generating a text",
         "train": "A training step",
         "documents": f"A sentence of {sign.get('sentence_length')} tokens after others of its window",
     }[sign["command"]]
@@ -174,6 +203,8 @@ def size_label(sign):
     """What the horizontal axes show."""
     if sign["command"] == "documents":
         return "sentences of a window"
+    if sign["command"] == "lm":
+        return "length of the text (tokens)"
     if sign["source_length"] != "as target":
         return f"length of target (tokens), sources of {sign['source_length']}"
     return "length of source and target (tokens)"

@@ -6,7 +6,8 @@ import torch
 
 from ..programs.signature import commit, version
 from .ctranslate import CTRANSLATE2
-from .models import MODELS, model_options
+from .generate import NAMES
+from .models import MODELS, is_language_model, model_options
 
 UNKNOWN = "–"
 """Of what a library does not tell."""
@@ -16,10 +17,14 @@ def signature(options, device):
     """All that the numbers depend on. Raises ValueError for flags that a model does not have."""
     args = model_options(options, "rfa", max(options.lengths))
     searched = ("batch_size", "beam", "decoding_precision")
-    sizes = {"decode": searched, "train": ("tokens",), "documents": ("models", "sentence_length", *searched)}
-    models = getattr(options, "models", ())
-    in_encoder = args.encoder_attention == "rfa" or any(name.endswith("encoder_rfa") for name in models)
-    places = ["causal", "cross"] + ["encoder"] * in_encoder
+    sizes = {
+        "decode": searched,
+        "train": ("tokens",),
+        "documents": ("models", "sentence_length", *searched),
+        "lm": ("softmax_most", *searched),
+    }
+    language = is_language_model(options.arch)
+    places = _places(args, getattr(options, "models", ()))
     return {
         "command": options.command,
         "arch": options.arch,
@@ -30,7 +35,7 @@ def signature(options, device):
         "flags": " ".join(options.flags) or "none",
         "seed": options.seed,
         **{name: getattr(options, name) for name in sizes[options.command]},
-        "source_length": options.source_length or "as target",
+        **({} if language else {"source_length": options.source_length or "as target"}),
         "vocabulary": options.vocabulary,
         "precision": options.precision,
         "device": device_name(device),
@@ -45,6 +50,14 @@ def signature(options, device):
         },
         "commit": commit(),
     }
+
+
+def _places(args, models):
+    """Where the models have random features."""
+    if is_language_model(args.arch):
+        return ["causal"]
+    in_encoder = args.encoder_attention == "rfa" or any(name.endswith("encoder_rfa") for name in models)
+    return ["causal", "cross"] + ["encoder"] * in_encoder
 
 
 def signature_line(sign):
@@ -84,9 +97,27 @@ def table(report):
             {"window": entry["window"], "model": name, **entry[name]} for entry in entries for name in sign["models"]
         ]
         pairs, peak_memory = "", {"peak memory": _peak_memory}
+    if sign["command"] == "lm":
+        entries = [
+            {
+                "length": entry["length"],
+                "model": name.replace("_", " "),
+                "ratio": entry["ratio"] if name == "rfa" else None,
+                **entry[name],
+            }
+            for entry in entries
+            for name in NAMES
+            if entry[name] is not None
+        ]
+        pairs, peak_memory = "", {"peak memory": _peak_memory_if_known}
     if has_memory(report):
         columns = {**columns, **peak_memory}
     lines = [report["checked"], f"{pairs}ratio (min–max): {report['ratio_is']}"]
+    if sign["command"] == "lm" and report["measurements"][-1]["baseline"] is None:
+        lines.append(
+            f"softmax is measured up to length {sign['softmax_most']} (--softmax-most): its time for a text grows with "
+            "the square of the length"
+        )
     rows = [list(columns), *([shown(entry) for shown in columns.values()] for entry in entries)]
     widths = [max(map(len, cells)) for cells in zip(*rows)]
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
@@ -103,6 +134,8 @@ def _length(entry):
 
 
 def _ratio(entry, name="ratio"):
+    if entry[name] is None:
+        return UNKNOWN
     return "{median:.2f} ({minimum:.2f}–{maximum:.2f})".format(**entry[name])
 
 
@@ -111,7 +144,7 @@ def _share(model):
 
 
 def _state(model):
-    return UNKNOWN if model["state_bytes"] is None else amount(model["state_bytes"]["total"])
+    return UNKNOWN if model.get("state_bytes") is None else amount(model["state_bytes"]["total"])
 
 
 def amount(size):
@@ -124,6 +157,10 @@ def amount(size):
 
 def _peak_memory(model):
     return amount(model["peak_memory"]["total"])
+
+
+def _peak_memory_if_known(model):
+    return _peak_memory(model) if "peak_memory" in model else UNKNOWN
 
 
 COLUMNS = {
@@ -140,6 +177,15 @@ COLUMNS = {
         "s/sentence": lambda model: f"{model['seconds_per_sentence']['median']:.3g}",
         "ratio": _ratio,
         "to the smallest window": lambda model: _ratio(model, "growth"),
+    },
+    "lm": {
+        "length": _length,
+        "model": lambda model: model["model"],
+        "ms/token": lambda model: f"{1000 * model['seconds_per_token']['median']:.3g}",
+        "to the shortest length": lambda model: _ratio(model, "growth"),
+        "tokens/s": lambda model: f"{model['tokens_per_second']['median']:,.0f}",
+        "ratio": _ratio,
+        "state": _state,
     },
     "train": {
         "length": _length,

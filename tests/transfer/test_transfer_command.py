@@ -177,7 +177,7 @@ def test_other_models_are_refused_by_name(trained, tmp_path, capsys):
         state["cfg"]["model"]._name = name
         torch.save(state, tmp_path / "in.pt")
         line = refused_by(transfer.main, capsys, "--to", "rfa", tmp_path / "in.pt", tmp_path / "out.pt")
-        assert f"the model of the checkpoint is {name}; use one of transformer or transformer_rfa" in line
+        assert f"the model of the checkpoint is {name}; use one of transformer, transform" in line
 
 
 @pytest.mark.parametrize(

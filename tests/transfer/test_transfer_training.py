@@ -8,6 +8,7 @@ from fairseq_rfa.programs.checkpoint_file import read_checkpoint
 from fairseq_rfa.transfer import __main__ as transfer
 from fairseq_rfa.transfer.checkpoint import build, model_options, parameters
 from fairseq_rfa.transfer.conversion import convert
+from fairseq_rfa.transfer.kinds import KINDS
 from tiny_data import train_here
 from transfer_data import made, stored
 
@@ -22,7 +23,7 @@ def converted_file(source, target, to, *flags):
 def names_of(checkpoint):
     """Parameters in the order of the optimizer."""
     options = model_options(checkpoint)
-    return [name for name, _ in build(options, parameters(checkpoint), seed=1).named_parameters()]
+    return [name for name, _ in build(options, parameters(checkpoint, KINDS[options.arch]), seed=1).named_parameters()]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Write documents.json, documents.md, documents.png and documents.pdf from the folder of recipes/documents.sh.
 
-    PYTHONPATH=recipes/lib python -P -m documents.report OUT
+    PYTHONPATH=recipes/lib python -P -m documents_study.report OUT
 
 The queue need not be finished.
 """

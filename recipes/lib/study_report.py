@@ -12,7 +12,8 @@ def write_report(study, about, script, report, markdown, figures=(), package=Non
 
     Args:
         package: the name of its package, where it is not that of the study.
-        study: the name of what it writes, and of its package; where there are figures, its module `plot` has `plot`, which draws a report
+        study: the name of what it writes, and of its package; where there are figures, its module `plot` has `plot`,
+            which draws a report
             into a file.
         about: the first line is that of --help.
         script: the script whose folder is read.

@@ -98,4 +98,4 @@ def report(out):
 
 
 if __name__ == "__main__":
-    write_report("documents", __doc__, SCRIPT, report, markdown, ["png", "pdf"], package="documents_study")
+    write_report("documents", __doc__, SCRIPT, report, markdown, ["png", "pdf"], "documents_study")

@@ -78,7 +78,8 @@ def test_each_run_trains_and_decodes_with_its_window(study):
         context = int(name.split("-")[2]) - 1
         wanted = f"'--task' 'document_translation' '--context-sentences' '{context}'"
         assert wanted in (out / name / "settings").read_text(encoding="utf-8")
-        own = ["--cpu", "--task", "document_translation", "--context-sentences", str(context), "--batch-size", "16"]
+        context_flags = ["--cpu", "--task", "document_translation", "--context-sentences", str(context)]
+        own = [*context_flags, "--batch-size", "16"]
         for subset in ("valid", "test"):
             score = json.loads((out / name / subset / "score.json").read_text(encoding="utf-8"))
             assert (score["subset"], score["flags"], score["beam"]) == (subset, own, 1)
@@ -86,7 +87,10 @@ def test_each_run_trains_and_decodes_with_its_window(study):
         assert above.exists() == (context > 0)
         if context:
             score = json.loads(above.read_text(encoding="utf-8"))
-            assert (score["subset"], score["flags"]) == ("valid", [*own, "--context-prefix", "reference"])
+            assert (score["subset"], score["flags"]) == (
+                "valid",
+                [*context_flags, "--context-prefix", "reference", "--batch-size", "16"],
+            )
 
 
 def test_a_report_of_real_runs(study):

@@ -173,11 +173,11 @@ def test_missing_sigma_of_ours_is_refused(converted, tmp_path, capsys):
 
 def test_other_models_are_refused_by_name(trained, tmp_path, capsys):
     state = torch.load(trained, weights_only=True)
-    for name in ("lightconv_iwslt_de_en", "transformer_lm", "transformer_align"):
+    for name in ("lightconv_iwslt_de_en", "fconv_lm", "transformer_align"):
         state["cfg"]["model"]._name = name
         torch.save(state, tmp_path / "in.pt")
         line = refused_by(transfer.main, capsys, "--to", "rfa", tmp_path / "in.pt", tmp_path / "out.pt")
-        assert f"the model of the checkpoint is {name}; use one of transformer, transform" in line
+        assert f"the model of the checkpoint is {name}; use one of transformer, transformer_rfa" in line
 
 
 @pytest.mark.parametrize(

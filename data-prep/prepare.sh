@@ -93,7 +93,7 @@ for split in "${splits[@]}"; do
     done
     pair=("$raw/$split.$source" "$raw/$split.$target")
     if [ -n "$documents" ]; then
-        "${data_prep_helper[@]}" documents "${pair[@]}" "$raw/$split.documents" || exit 1
+        "${data_prep_helper[@]}" document_sizes "${pair[@]}" "$raw/$split.documents" || exit 1
     else
         "${data_prep_helper[@]}" check_parallel "${pair[@]}" || exit 1
     fi
@@ -130,7 +130,7 @@ fi
 
 for split in "${splits[@]}"; do
     if [ -n "$documents" ] && [ ! -f "raw/$split.documents" ]; then
-        "${data_prep_helper[@]}" documents "$raw/$split.$source" "$raw/$split.$target" "$raw/$split.documents" raw || exit 1
+        "${data_prep_helper[@]}" document_sizes "$raw/$split.$source" "$raw/$split.$target" "$raw/$split.documents" raw || exit 1
     fi
     for language in "$source" "$target"; do
         file=$split.$language

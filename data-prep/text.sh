@@ -71,7 +71,7 @@ for split in "${splits[@]}"; do
     need_file "$file" "--raw needs train.txt, valid.txt and test.txt"
     if [ -n "$documents" ]; then
         # A text is its own translation.
-        "${data_prep_helper[@]}" documents "$file" "$file" "$raw/$split.documents" || exit 1
+        "${data_prep_helper[@]}" document_sizes "$file" "$file" "$raw/$split.documents" || exit 1
     else
         "${data_prep_helper[@]}" check_text "$file" || exit 1
     fi
@@ -98,7 +98,7 @@ mkdir -p raw
 for split in "${splits[@]}"; do
     if [ -n "$documents" ]; then
         [ -f "raw/$split.documents" ] ||
-            "${data_prep_helper[@]}" documents "$raw/$split.txt" "$raw/$split.txt" "$raw/$split.documents" raw || exit 1
+            "${data_prep_helper[@]}" document_sizes "$raw/$split.txt" "$raw/$split.txt" "$raw/$split.documents" raw || exit 1
     else
         [ -f "raw/$split.txt" ] || copy "$raw/$split.txt" "raw/$split.txt"
     fi

@@ -68,7 +68,7 @@ while [ $# -gt 0 ]; do
 done
 
 write_report() {
-    "${recipes_helper[@]}" documents_study.report "$out"
+    "${recipes_helper[@]}" documents.report "$out"
     cat -- "$out/documents.md"
 }
 
@@ -128,7 +128,7 @@ run_window() {
     done
     [ "$window" -eq 1 ] ||
         decode "$folder" valid valid-reference "${context[@]}" --context-prefix reference || return 1
-    write_file "$folder/complete" "${recipes_helper[@]}" documents_study.runs "$folder" "$window" "${subsets[@]}"
+    write_file "$folder/complete" "${recipes_helper[@]}" documents.runs "$folder" "$window" "${subsets[@]}"
 }
 
 if [ -n "$list" ]; then

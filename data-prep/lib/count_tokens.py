@@ -5,13 +5,12 @@
 BINARIZED is the name without .bin and .idx. A token ends each line; it and the unknown one count as different ones.
 """
 
-import re
 import sys
 
-from check_binarized import token_count
+from add_separator import FILLER
+from check_binarized import read_index, token_count
 from programs import read_lines, run
 
-FILLER = re.compile(r"madeupword\d{4} 0")
 WITHOUT_LINE = 2
 """The end of a line and the unknown token, which fairseq's files of dictionaries do not list."""
 
@@ -20,7 +19,8 @@ def main():
     dictionary, *binarized = sys.argv[1:]
     print(WITHOUT_LINE + sum(not FILLER.fullmatch(line) for line in read_lines(dictionary)))
     for name in binarized:
-        print(token_count(name))
+        _, sizes = read_index(name)
+        print(token_count(sizes))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ check_arms() {
     done
 }
 
-# find_subsets: sets subsets to valid and the tests of the data, documents to nothing, source, target and what read_preparation sets; refuses
-# data that lack something.
+# find_subsets: sets subsets to valid and the tests of the data, documents to nothing, source, target and what
+# read_preparation sets; refuses data that lack something.
 find_subsets() {
     local file subset
     [ -d "$data/binarized" ] || fail "--data '$data' has no folder 'binarized'; make it with data-prep/"

@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 
-def write_report(study, about, script, report, markdown, figures=(), package=None):
+def write_report(study, about, script, report, markdown, figures=()):
     """The program STUDY.report: it writes STUDY.json, STUDY.md and a figure STUDY.* of each kind.
 
     Args:
-        package: the name of its package, where it is not that of the study.
-        study: the name of what it writes, and of its package; where there are figures, its module `plot` has `plot`,
-            which draws a report
+        study: the name of its package; where there are figures, its module `plot` has `plot`, which draws a report
             into a file.
         about: the first line is that of --help.
         script: the script whose folder is read.
@@ -26,7 +24,7 @@ def write_report(study, about, script, report, markdown, figures=(), package=Non
     parser.add_argument("out", type=Path, help=f"folder --out of {script}")
     out = parser.parse_args().out
     try:
-        plot = importlib.import_module(f"{package or study}.plot").plot if figures else None
+        plot = importlib.import_module(f"{study}.plot").plot if figures else None
         found = report(out)
     except ImportError as error:
         sys.exit(f"{study}/report.py: {error}; run: pip install -e '.[recipes]'")

@@ -5,7 +5,7 @@ from fairseq.data import Dictionary
 
 import add_separator
 import clean_pairs
-import documents
+import document_sizes
 import iwslt14_text
 import made_archives
 from made_archives import IWSLT_TESTS, iwslt_set, write_tar
@@ -100,7 +100,7 @@ def test_lists_of_sizes_say_the_same_as_empty_lines(prepared, tmp_path):
 def test_documents_stand_between_empty_lines(tmp_path, source, target, sizes):
     (tmp_path / "x.de").write_text(source)
     (tmp_path / "x.en").write_text(target)
-    assert documents.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents") == sizes
+    assert document_sizes.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents") == sizes
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_empty_lines_that_part_no_documents_are_refused(tmp_path, source, target
     (tmp_path / "x.de").write_text(source, encoding="utf-8")
     (tmp_path / "x.en").write_text(target, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        documents.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents")
+        document_sizes.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_lists_that_do_not_fit_the_text_are_refused(tmp_path, listing, message):
     for name, text in (("x.de", "a\nb\nc\n"), ("x.en", "A\nB\nC\n"), ("x.documents", listing)):
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        documents.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents")
+        document_sizes.documents_of(tmp_path / "x.de", tmp_path / "x.en", tmp_path / "x.documents")
 
 
 def test_prepare_refuses_bad_documents_in_one_line_and_writes_nothing(raw, tmp_path):

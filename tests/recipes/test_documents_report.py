@@ -62,7 +62,7 @@ def out(tmp_path):
 
 
 def read_report(out):
-    result = run_helper("recipes", "documents_study.report", out)
+    result = run_helper("recipes", "documents.report", out)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     return json.loads((out / "documents.json").read_text(encoding="utf-8"))
 
@@ -144,6 +144,6 @@ def test_a_study_without_a_complete_run(out):
 )
 def test_a_broken_folder_is_refused_in_one_line(out, file, text, message):
     spoil(out / file, text)
-    result = run_helper("recipes", "documents_study.report", out)
+    result = run_helper("recipes", "documents.report", out)
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
     assert re.search(message, result.stderr), result.stderr

@@ -1,6 +1,6 @@
 """Write documents.json, documents.md, documents.png and documents.pdf from the folder of recipes/documents.sh.
 
-    PYTHONPATH=recipes/lib python -P -m documents_study.report OUT
+    PYTHONPATH=recipes/lib python -P -m documents.report OUT
 
 The queue need not be finished.
 """
@@ -98,4 +98,4 @@ def report(out):
 
 
 if __name__ == "__main__":
-    write_report("documents", __doc__, SCRIPT, report, markdown, ["png", "pdf"], "documents_study")
+    write_report("documents", __doc__, SCRIPT, report, markdown, ["png", "pdf"])

@@ -1,6 +1,6 @@
 """Read the folder of recipes/documents.sh.
 
-    PYTHONPATH=recipes/lib python -P -m documents_study.runs OUT/NAME WINDOW SUBSET…
+    PYTHONPATH=recipes/lib python -P -m documents.runs OUT/NAME WINDOW SUBSET…
 
 prints the result of one run in a line.
 """

@@ -1,6 +1,6 @@
 """The documents of a pair of parallel text files: how many sentences each has.
 
-    PYTHONPATH=data-prep/lib python -P -m documents SOURCE TARGET LIST [OUT]
+    PYTHONPATH=data-prep/lib python -P -m document_sizes SOURCE TARGET LIST [OUT]
 
 An empty line, the same in both files, stands between two documents. Where the file LIST exists, it holds the numbers
 of sentences, one a line, and the text has no empty lines. Into the folder OUT go both texts without empty lines and

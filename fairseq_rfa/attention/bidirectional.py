@@ -1,6 +1,6 @@
 """What cross attention and that of an encoder share: every query reads all keys, before and after it (eq. 5)."""
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -70,14 +70,19 @@ class BidirectionalRFA(RandomFeatureAttention):
         states, log_scales = [], []
         length = self.segment_length(directions)
         for k, v, blank in in_groups(length, (key, 0), (value, 0), (padding, 1)):
-            phi_k, log_factor, _ = self.encode(k, directions, "key", blank)
+            phi_k, log_factor = self._key_features(k, blank, directions)
             if log_factor is not None:
-                phi_k = linear_attention.with_factors(phi_k, log_factor)
                 log_scales.append(log_factor.amax(-1))
             states.append(linear_attention.summarize(phi_k, self.split_heads(v)))
         return linear_attention.joined(states, log_scales)
 
     def key_features(self, key: Tensor, padding: Optional[Tensor], directions: Directions) -> Tensor:
         """phi_k (B, H, M, F) of projected keys (M, B, embed_dim)."""
+        return self._key_features(key, padding, directions)[0]
+
+    def _key_features(
+        self, key: Tensor, padding: Optional[Tensor], directions: Directions
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """phi_k relative to the greatest factor of its row, and the logarithms of the factors, None without factors."""
         phi_k, log_factor, _ = self.encode(key, directions, "key", padding)
-        return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor)
+        return phi_k if log_factor is None else linear_attention.with_factors(phi_k, log_factor), log_factor

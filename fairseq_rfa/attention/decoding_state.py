@@ -159,7 +159,8 @@ class DecodingState(dict):
                 values[:, :, exactly, :-1],
                 self.window.exponential,
             )
-            return normalize(numerator, denominator, self.floor * (1.0 if greatest is None else (-greatest).exp()))
+            floor = self.floor if greatest is None else self.floor * (-greatest).exp()
+            return normalize(numerator, denominator, floor)
         return divide(self._read_features(query.phi, phi, values, log_weight), self.floor)
 
     def _read_features(self, phi_q: Tensor, phi: Tensor, values: Tensor, log_weight: Optional[Tensor]) -> Tensor:

@@ -8,6 +8,8 @@ from typing import Dict, Iterator, Optional
 
 from torch import Tensor, nn
 
+from ..attention.given_options import given
+
 PREFIX = "prefix"
 """The name in an incremental state under which it holds what is here."""
 
@@ -24,9 +26,10 @@ def read_prefix(decoder: nn.Module, tokens: Tensor, encoder_out) -> IncrementalS
     state: IncrementalState = {}
     with ExitStack() as hooks:
         for layer in decoder.layers:
-            hooks.enter_context(_keeping_state(layer.self_attn, state))
-        hooks.enter_context(_stopping_after(decoder.layers[-1].self_attn))
-        decoder(tokens, encoder_out=encoder_out, features_only=True)
+            hooks.enter_context(given(layer.self_attn, incremental_state=state))
+        hooks.enter_context(decoder.layers[-1].self_attn.register_forward_hook(_stop))
+        with suppress(_AllRead):
+            decoder(tokens, encoder_out=encoder_out, features_only=True)
     state[PREFIX] = {"length": tokens.ne(decoder.padding_idx).sum(1)}
     return state
 
@@ -35,19 +38,8 @@ class _AllRead(Exception):
     """The last self-attention has its state."""
 
 
-@contextmanager
-def _stopping_after(attention: nn.Module) -> Iterator[None]:
-    """Ends what is called within it once this attention has been."""
-
-    def stop(module, arguments, output):
-        raise _AllRead
-
-    handle = attention.register_forward_hook(stop)
-    try:
-        with suppress(_AllRead):
-            yield
-    finally:
-        handle.remove()
+def _stop(module, arguments, output) -> None:
+    raise _AllRead
 
 
 def reorder_prefix(state: IncrementalState, new_order: Tensor) -> None:
@@ -72,11 +64,8 @@ def positions_after(decoder: nn.Module, state: IncrementalState) -> Iterator[Non
         index = state[PREFIX]["length"] + arguments[0].size(1) - 1
         return _embedded_positions(module, state, arguments[0])[index].unsqueeze(1)
 
-    handle = decoder.embed_positions.register_forward_hook(moved, with_kwargs=True)
-    try:
+    with decoder.embed_positions.register_forward_hook(moved, with_kwargs=True):
         yield
-    finally:
-        handle.remove()
 
 
 def _embedded_positions(module: nn.Module, state: IncrementalState, tokens: Tensor) -> Tensor:
@@ -87,15 +76,3 @@ def _embedded_positions(module: nn.Module, state: IncrementalState, tokens: Tens
         row = tokens.new_full((1, max(needed, min(most, 2 * needed))), module.padding_idx + 1)
         prefix["positions"] = module(row).squeeze(0)
     return prefix["positions"]
-
-
-@contextmanager
-def _keeping_state(attention: nn.Module, state: IncrementalState) -> Iterator[None]:
-    def given_state(module, arguments, options):
-        return arguments, {**options, "incremental_state": state}
-
-    handle = attention.register_forward_pre_hook(given_state, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()

@@ -8,10 +8,12 @@ import torch
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from fairseq.utils import make_positions
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..attention import CausalRFA
 from ..attention.carried_state import CarriedState
 from ..attention.decoding_state import Totals
+from ..attention.given_options import given
 
 States = Optional[List[Optional[Totals]]]
 """What each causal attention of a model keeps of the segments before, in their order; None at the start of a text."""
@@ -35,7 +37,7 @@ def carrying(model: nn.Module, before: States, first_position: int = 0) -> Itera
     states = [CarriedState(x) for x in before or [None] * len(attentions)]
     with ExitStack() as hooks:
         for attention, state in zip(attentions, states):
-            hooks.enter_context(_given(attention, state))
+            hooks.enter_context(given(attention, carried=state))
         if first_position:
             for module in model.modules():
                 if isinstance(module, SinusoidalPositionalEmbedding):
@@ -48,31 +50,16 @@ def states_after(carried: List[CarriedState]) -> List[Optional[Totals]]:
     return [state.before if state.after is None else state.after for state in carried]
 
 
-@contextmanager
-def _given(attention: CausalRFA, state: CarriedState) -> Iterator[None]:
-    def with_state(module, arguments, options):
-        return arguments, {**options, "carried": state}
+def _moved(embedding: SinusoidalPositionalEmbedding, first: int) -> RemovableHandle:
+    """Within it, positions are counted from the first one on."""
 
-    handle = attention.register_forward_pre_hook(with_state, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _moved(embedding: SinusoidalPositionalEmbedding, first: int) -> Iterator[None]:
     def of_later_positions(module, arguments, embedded):
         tokens = arguments[0]
         is_word = tokens.ne(module.padding_idx)
         positions = make_positions(tokens, module.padding_idx) + first * is_word
         return (sinusoids(positions, module.embedding_dim) * is_word.unsqueeze(-1)).to(embedded)
 
-    handle = embedding.register_forward_hook(of_later_positions)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return embedding.register_forward_hook(of_later_positions)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

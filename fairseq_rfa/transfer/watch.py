@@ -54,8 +54,7 @@ def watch(model, attentions, batches, see):
         stack.callback(model.train, was_training)
         for place, modules in attentions.items():
             for layer, module in enumerate(modules):
-                handle = module.register_forward_pre_hook(hook(place, layer), with_kwargs=True)
-                stack.callback(handle.remove)
+                stack.enter_context(module.register_forward_pre_hook(hook(place, layer), with_kwargs=True))
         for batch in batches:
             padding = padding_of(model, batch)
             model(**batch["net_input"])

@@ -5,6 +5,8 @@ fairseq refuses some of it without a word, and evaluates the texts of these opti
 
 import ast
 
+from .refusals import flag_of, refusal
+
 CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 TIED = {
     "adaptive_softmax_cutoff": "adaptive_input_cutoff",
@@ -43,9 +45,9 @@ def _settled_cutoff(name, cutoff, num_words):
     except (TypeError, ValueError):
         numbers = []
     if not numbers or numbers[0] < 1 or numbers != sorted(set(numbers)):
-        raise _refusal(name, cutoff, "growing numbers of words from 1, such as 20000,60000")
+        raise refusal(name, cutoff, "growing numbers of words from 1, such as 20000,60000")
     if numbers[-1] > num_words:
-        raise _refusal(name, cutoff, f"numbers up to {num_words}, which the vocabulary has")
+        raise refusal(name, cutoff, f"numbers up to {num_words}, which the vocabulary has")
     return numbers
 
 
@@ -55,7 +57,7 @@ def _settled_filters(text):
     except (TypeError, ValueError, SyntaxError):
         filters = []
     if not filters or not all(type(number) is int and number > 0 for pair in filters for number in pair):
-        raise _refusal("character_filters", text, "pairs of width and number, such as [(1, 64), (2, 128)]")
+        raise refusal("character_filters", text, "pairs of width and number, such as [(1, 64), (2, 128)]")
     return filters
 
 
@@ -65,12 +67,4 @@ def _refuse_different_sides(args):
     for name, other in TIED.items():
         value, wanted = getattr(args, name), getattr(args, other)
         if value != wanted:
-            raise _refusal(name, value, f"that of {_flag(other)}, {wanted}, or drop --tie-adaptive-weights")
-
-
-def _refusal(name, value, remedy):
-    return ValueError(f"{_flag(name)} is {value!r}; use {remedy}")
-
-
-def _flag(name):
-    return "--" + name.replace("_", "-")
+            raise refusal(name, value, f"that of {flag_of(other)}, {wanted}, or drop --tie-adaptive-weights")

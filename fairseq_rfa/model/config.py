@@ -13,6 +13,7 @@ from ..functional.encoding import FEATURE_MAPS
 from ..functional.linear_attention import DENOMINATOR_FLOOR
 from ..functional.random_matrices import LARGEST_SEED
 from .directions import NUMBERS
+from .refusals import flag_of, refusal_of
 from .sides import validate_side
 
 ATTENTIONS = ("rfa", "softmax")
@@ -152,11 +153,11 @@ class TransformerRFAConfig(TransformerConfig):
             ("decoding_precision", tuple(PRECISIONS)),
         ):
             if getattr(self, name) not in allowed:
-                raise _refusal(self, name, f"one of {', '.join(allowed)}")
+                raise refusal_of(self, name, f"one of {', '.join(allowed)}")
         for name in (*NUMBERS, "rfa_num_matrices", "rfa_chunk_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise _refusal(self, name, "at least 1")
+                raise refusal_of(self, name, "at least 1")
         for name in (
             "rfa_sigma_init",
             "rfa_cross_sigma_init",
@@ -165,16 +166,16 @@ class TransformerRFAConfig(TransformerConfig):
         ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise _refusal(self, name, "a finite number greater than 0")
+                raise refusal_of(self, name, "a finite number greater than 0")
         if self.rfa_local_window < 0:
-            raise _refusal(self, "rfa_local_window", "0 (no window) or more")
+            raise refusal_of(self, "rfa_local_window", "0 (no window) or more")
         if self.rfa_exact_updates < 0:
-            raise _refusal(self, "rfa_exact_updates", "0 (features from the start) or more")
+            raise refusal_of(self, "rfa_exact_updates", "0 (features from the start) or more")
         for name in ("rfa_gate_bias", "rfa_sentence_gate_bias"):
             if not math.isfinite(getattr(self, name)):
-                raise _refusal(self, name, "a finite number")
+                raise refusal_of(self, name, "a finite number")
         if not 0 <= self.rfa_seed <= LARGEST_SEED:
-            raise _refusal(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
+            raise refusal_of(self, "rfa_seed", f"a number from 0 to {LARGEST_SEED}")
         sides = {"decoder": (self.causal_attention, self.cross_attention), "encoder": (self.encoder_attention,)}
         with_features = [side for side, attentions in sides.items() if "rfa" in attentions]
         if with_features:
@@ -188,11 +189,11 @@ class TransformerRFAConfig(TransformerConfig):
         for option in ("rfa_local_window", "rfa_exact_updates"):
             if getattr(self, option) and feature_map.kernel is None:
                 raise ValueError(
-                    f"{_flag(option)} is {getattr(self, option)}, but the map {name} is its own kernel and "
+                    f"{flag_of(option)} is {getattr(self, option)}, but the map {name} is its own kernel and "
                     "estimates no other; use 0, or one of the maps "
                     + ", ".join(other for other in FEATURE_MAPS if FEATURE_MAPS[other].kernel)
                 )
-        gates = [_flag(name) for name in ("rfa_gate", "rfa_sentence_gate") if getattr(self, name)]
+        gates = [flag_of(name) for name in ("rfa_gate", "rfa_sentence_gate") if getattr(self, name)]
         if self.causal_attention == "rfa" and gates:
             if len(gates) == 2:
                 raise ValueError(f"{' and '.join(gates)} gate the same sums; leave one of them out")
@@ -221,7 +222,7 @@ def add_switches(parser, options):
     for option in options:
         if _type_of(option) is bool:
             parser.add_argument(
-                _flag(option.name),
+                flag_of(option.name),
                 action=argparse.BooleanOptionalAction,
                 help=option.metadata["help"],
             )
@@ -233,17 +234,9 @@ def _check_type(option, value):
     if expected is None or (value is None and kind is not option.type):
         return
     if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{_flag(option.name)} is {value!r}; use a value of type {kind.__name__}")
+        raise ValueError(f"{flag_of(option.name)} is {value!r}; use a value of type {kind.__name__}")
 
 
 def _type_of(option):
     """Without the None of an option that may be left open."""
     return {Optional[float]: float, Optional[bool]: bool, Optional[int]: int}.get(option.type, option.type)
-
-
-def _refusal(config, name, remedy):
-    return ValueError(f"{_flag(name)} is {getattr(config, name)!r}; use {remedy}")
-
-
-def _flag(name):
-    return "--" + name.replace("_", "-")

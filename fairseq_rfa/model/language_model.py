@@ -7,19 +7,14 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.tasks.translation import TranslationTask
-from omegaconf import OmegaConf
 
-from ..compat import rebuild_batches_each_epoch
 from .adaptive_embeddings import validate_embeddings
 from .config import add_switches
-from .directions import settle_directions
 from .hooks import FairseqHooks
 from .language_model_config import LANGUAGE_MODEL_OPTIONS, DecoderAloneConfig, TransformerRFALanguageModelConfig
-from .layers_to_keep import settle_layers_to_keep
 from .monitoring import monitor_of
+from .settled import known_options, settled
 from .transformer import TransformerRFADecoder
-from .unknown_options import names_to_check, refuse_unknown_options
-from .unread_options import warn_of_unread_options
 
 
 @register_model("transformer_lm_rfa")
@@ -50,16 +45,10 @@ class TransformerRFALanguageModel(FairseqHooks, TransformerLanguageModel):
                 "--task language_modeling"
             )
         everything = cfg
-        settle_layers_to_keep(cfg)
-        refuse_unknown_options(names_to_check(cfg), task, TransformerRFALanguageModelConfig)
-        options = OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else vars(cfg)
-        args = Namespace(**options)
+        # fairseq's model changes what it is given.
+        args = Namespace(**vars(known_options(cfg, task, TransformerRFALanguageModelConfig)))
         validate_embeddings(args, len(task.source_dictionary))
-        cfg = DecoderAloneConfig.from_namespace(args)
-        settle_directions(cfg)
-        cfg.validate()
-        warn_of_unread_options(cfg)
-        rebuild_batches_each_epoch(task)
+        cfg = settled(DecoderAloneConfig.from_namespace(args), task)
         plain = super().build_model(args, task)
         cfg.max_target_positions = args.max_target_positions  # which fairseq may take from the task
         model = cls(_with_features(plain.decoder, cfg))

@@ -1,29 +1,22 @@
 """The Transformer that attends through random features: decoder and model."""
 
-from argparse import Namespace
-
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
-from omegaconf import OmegaConf
 
 from ..attention import CausalRFA, CrossRFA
 from ..attention.order import is_identity, rows_of
 from ..attention.packed_linear import search
 from ..attention.separators import Separators
-from ..compat import rebuild_batches_each_epoch
 from .config import RFA_OPTIONS, TransformerRFAConfig, add_switches
 from .decoder_layer import TransformerRFADecoderLayer
-from .directions import settle_directions
 from .encoder import TransformerRFAEncoder, wrapped
 from .hooks import FairseqHooks
-from .layers_to_keep import settle_layers_to_keep
 from .monitoring import monitor_of
 from .other_attention import let_other_attention_load
 from .random_features import build_pool
 from .scripting import in_classes_of_fairseq
-from .unknown_options import names_to_check, refuse_unknown_options
-from .unread_options import warn_of_unread_options
+from .settled import known_options, settled
 
 
 class TransformerRFADecoder(TransformerDecoderBase):
@@ -157,15 +150,8 @@ class TransformerRFAModel(FairseqHooks, TransformerModelBase):
     def build_model(cls, cfg, task):
         """Build from the options of the command line, of a checkpoint or of a configuration file."""
         everything = cfg
-        settle_layers_to_keep(cfg)
-        refuse_unknown_options(names_to_check(cfg), task, TransformerRFAConfig)
-        if OmegaConf.is_config(cfg):
-            cfg = Namespace(**OmegaConf.to_container(cfg, resolve=True))
-        cfg = TransformerRFAConfig.from_namespace(cfg)
-        settle_directions(cfg)
-        cfg.validate()
-        warn_of_unread_options(cfg)
-        rebuild_batches_each_epoch(task)
+        options = known_options(cfg, task, TransformerRFAConfig)
+        cfg = settled(TransformerRFAConfig.from_namespace(options), task)
         model = super().build_model(cfg, task)
         if cfg.causal_attention == "rfa" and cfg.rfa_sentence_gate:
             model.decoder.tell_separators(separator_of(task))

@@ -48,6 +48,11 @@ def speed(seconds, tokens):
     }
 
 
+def shares(seconds, number):
+    """What one of so many takes of the seconds that `speed` gives."""
+    return {part: seconds[part] / number for part in ("median", "minimum", "maximum")}
+
+
 def ratio(numerators, denominators):
     """The ratio of the medians, which lies between the least and the greatest ratio of two neighbouring runs."""
     pairs = [one / other for one, other in zip(numerators, denominators)]

@@ -93,12 +93,30 @@ def disagreement(model, task, length, seed, device):
     return ((torch.cat(steps, dim=1) - uncached).abs().max() / uncached.abs().max()).item()
 
 
+def tolerance_of(options):
+    return max(TOLERANCES[options.precision], TOLERANCES[options.decoding_precision])
+
+
+def refuse_disagreement(name, what, difference, measure, tolerance):
+    """Raises ValueError where two ways of a model differ by more than the tolerance, relative to the greatest measure.
+
+    Args:
+        what: the two ways.
+        measure: in which they differ.
+    """
+    if not difference <= tolerance:
+        raise ValueError(
+            f"{name}: {what} differ by {difference:.1e} of the greatest {measure}, more than {tolerance:g}; nothing is "
+            "timed; use another --precision, or mend the model"
+        )
+
+
 def check_agreement(models, task, options, device):
     """Differences by model and their tolerance, ready for JSON.
 
     Raises ValueError where a model says something else step by step than at once.
     """
-    tolerance = max(TOLERANCES[options.precision], TOLERANCES[options.decoding_precision])
+    tolerance = tolerance_of(options)
     found = dict.fromkeys(models, 0.0)
     for name, model in models.items():
         for length in CHECKED_LENGTHS:
@@ -107,12 +125,7 @@ def check_agreement(models, task, options, device):
             else:
                 difference = disagreement(model, task, length, options.seed, device)
                 what = "cached and uncached decoding"
-            if not difference <= tolerance:
-                raise ValueError(
-                    f"{name}: {what} differ by {difference:.1e} of the greatest logit at "
-                    f"length {length}, more than {tolerance:g}; nothing is timed; use another --precision, or "
-                    "mend the model"
-                )
+            refuse_disagreement(name, what, difference, f"logit at length {length}", tolerance)
             found[name] = max(found[name], difference)
     return {"lengths": list(CHECKED_LENGTHS), "tolerance": tolerance, **found}
 
@@ -152,6 +165,16 @@ def decode_and_weigh(generator, run, model):
         del generator.model.reorder_incremental_state
 
 
+def running_without_attention(model, run):
+    """The same run, with the dense layers alone."""
+
+    def run_without_attention():
+        with without_attention(model):
+            run()
+
+    return run_without_attention
+
+
 def measure_length(models, task, options, length, device, advance):
     """All numbers of one length. Raises ValueError where a model does not decode as many words as asked for."""
     runs, states = {}, {}
@@ -167,12 +190,8 @@ def measure_length(models, task, options, length, device, advance):
             raise ValueError(f"{name}: decoded {sorted(decoded)} words in place of {length}")
         advance(f"length {length}: {name} warmed up")
 
-    def run_without_attention():
-        with without_attention(models["rfa"]):
-            runs["rfa"]()
-
     seconds = in_turn(
-        {**runs, WITHOUT: run_without_attention},
+        {**runs, WITHOUT: running_without_attention(models["rfa"], runs["rfa"])},
         options.repeats,
         device,
         lambda name: advance(f"length {length}: {name}"),

@@ -7,8 +7,16 @@ left take the same time for each token, so what grows there is the search, which
 
 import torch
 
-from .clock import in_turn, ratio, speed
-from .decode import TOLERANCES, WITHOUT, decode_and_weigh, for_search, search_of
+from .clock import in_turn, ratio, shares, speed
+from .decode import (
+    WITHOUT,
+    decode_and_weigh,
+    for_search,
+    refuse_disagreement,
+    running_without_attention,
+    search_of,
+    tolerance_of,
+)
 from .models import (
     MODELS,
     build_model,
@@ -16,7 +24,6 @@ from .models import (
     make_language_model_task,
     most_positions,
     random_tokens,
-    without_attention,
 )
 
 RATIO = "tokens per second, RFA / baseline"
@@ -64,17 +71,13 @@ def check(options, device):
     """
     task = make_language_model_task(options.vocabulary)
     models = {name: language_model(options, name, task, device) for name in MODELS}
-    tolerance = max(TOLERANCES[options.precision], TOLERANCES[options.decoding_precision])
+    tolerance = tolerance_of(options)
     found = {}
     for name, model in models.items():
         differences = {length: disagreement(model, task, length, options.seed, device) for length in CHECKED_LENGTHS}
         for length, difference in differences.items():
-            if not difference <= tolerance:
-                raise ValueError(
-                    f"{name}: step by step and teacher forcing differ by {difference:.1e} of the greatest "
-                    f"log-probability at length {length}, more than {tolerance:g}; nothing is timed; use another "
-                    "--precision, or mend the model"
-                )
+            measure = f"log-probability at length {length}"
+            refuse_disagreement(name, "step by step and teacher forcing", difference, measure, tolerance)
         found[name] = max(differences.values())
     return models, task, {"lengths": list(CHECKED_LENGTHS), "tolerance": tolerance, "models": found}
 
@@ -101,17 +104,9 @@ def measure(models, task, options, device, advance):
                 raise ValueError(f"{name}: generated {sorted(generated)} tokens in place of {length}")
             runs[length, name] = run
             advance(f"length {length}: {name} warmed up")
-        runs[length, WITHOUT] = _run_without_attention(models["rfa"], runs[length, "rfa"])
+        runs[length, WITHOUT] = running_without_attention(models["rfa"], runs[length, "rfa"])
     seconds = in_turn(runs, options.repeats, device, lambda run: advance(f"length {run[0]}: {run[1]}"))
     return [entry_of(seconds, states, length, options) for length in options.lengths]
-
-
-def _run_without_attention(model, run):
-    def run_without_attention():
-        with without_attention(model):
-            run()
-
-    return run_without_attention
 
 
 def entry_of(seconds, states, length, options):
@@ -134,6 +129,5 @@ def result(seconds, length, name, options):
     """
     per_token = {size: [time / size for time in seconds[size, name]] for size in (length, options.lengths[0])}
     found = speed(seconds[length, name], options.batch_size * length)
-    parts = ("median", "minimum", "maximum")
-    found["seconds_per_token"] = {part: found["seconds"][part] / length for part in parts}
+    found["seconds_per_token"] = shares(found["seconds"], length)
     return {**found, "growth": ratio(per_token[length], per_token[options.lengths[0]])}

@@ -4,7 +4,6 @@ import argparse
 from contextlib import contextmanager
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -12,6 +11,7 @@ from torch import nn
 
 from ..model.config import RFA_OPTIONS
 from ..model.language_model import TransformerRFALanguageModel
+from ..programs.made_up_words import made_up_dictionary
 
 MODELS = ("rfa", "baseline")
 """What decode, train and lm compare."""
@@ -34,20 +34,13 @@ def compared(options, length):
 
 def make_task(vocabulary):
     """fairseq's translation task with one made-up dictionary for both sides."""
-    dictionary = _made_up_dictionary(vocabulary)
+    dictionary = made_up_dictionary(vocabulary)
     return TranslationTask(TranslationConfig(), dictionary, dictionary)
 
 
 def make_language_model_task(vocabulary):
     """fairseq's language modeling task with a made-up dictionary."""
-    return LanguageModelingTask(argparse.Namespace(), _made_up_dictionary(vocabulary))
-
-
-def _made_up_dictionary(vocabulary):
-    dictionary = Dictionary()
-    while len(dictionary) < vocabulary:
-        dictionary.add_symbol(f"word{len(dictionary)}")
-    return dictionary
+    return LanguageModelingTask(argparse.Namespace(), made_up_dictionary(vocabulary))
 
 
 class _FlagParser(argparse.ArgumentParser):

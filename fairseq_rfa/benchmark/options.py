@@ -134,15 +134,8 @@ def _add_search(parser, batch_size=16, rows="sentences"):
 
 
 def _add_windows(parser):
-    count = positive_number(int)
-    parser.add_argument(
-        "--windows",
-        type=count,
-        nargs="+",
-        default=WINDOWS,
-        metavar="N",
-        help=f"sentences of a window, the translated one included (default: {' '.join(map(str, WINDOWS))})",
-    )
+    meaning = "sentences of a window, the translated one included"
+    _add_sizes(parser, "--windows", positive_number(int), WINDOWS, meaning)
     parser.add_argument(
         "--sentence-length",
         type=sentence_length,
@@ -161,14 +154,7 @@ def _add_windows(parser):
 
 
 def _add_generation(parser):
-    parser.add_argument(
-        "--lengths",
-        type=sentence_length,
-        nargs="+",
-        default=GENERATED,
-        metavar="N",
-        help=f"tokens of a generated text (default: {' '.join(map(str, GENERATED))})",
-    )
+    _add_sizes(parser, "--lengths", sentence_length, GENERATED, "tokens of a generated text")
     parser.add_argument(
         "--softmax-most",
         type=sentence_length,
@@ -179,15 +165,20 @@ def _add_generation(parser):
     )
 
 
-def _add_lengths(parser, lengths):
+def _add_sizes(parser, flag, kind, default, meaning):
+    """An option with one or more numbers, at each of which everything is measured."""
     parser.add_argument(
-        "--lengths",
-        type=sentence_length,
+        flag,
+        type=kind,
         nargs="+",
-        default=lengths,
+        default=default,
         metavar="N",
-        help=f"tokens of a target, and of its source (default: {' '.join(map(str, lengths))})",
+        help=f"{meaning} (default: {' '.join(map(str, default))})",
     )
+
+
+def _add_lengths(parser, lengths):
+    _add_sizes(parser, "--lengths", sentence_length, lengths, "tokens of a target, and of its source")
     parser.add_argument(
         "--source-length", type=sentence_length, metavar="N", help="tokens of each source, whatever the target's"
     )

@@ -9,8 +9,8 @@ import torch
 
 from ..documents.generator import DocumentGenerator, PrefixedEnsemble
 from ..documents.windows import SEPARATOR
-from .clock import in_turn, ratio, speed
-from .decode import TOLERANCES, for_search
+from .clock import in_turn, ratio, shares, speed
+from .decode import for_search, refuse_disagreement, tolerance_of
 from .models import build_model, make_task, most_positions, random_tokens
 
 RATIO = "seconds per sentence, model / softmax"
@@ -120,15 +120,11 @@ def check(options, device):
     """
     task = window_task(options.vocabulary)
     models = {name: window_model(options, name, task, device) for name in options.models}
-    tolerance = max(TOLERANCES[options.precision], TOLERANCES[options.decoding_precision])
+    tolerance = tolerance_of(options)
     found = {name: disagreement(model, task, options.seed, device) for name, model in models.items()}
     for name, difference in found.items():
-        if not difference <= tolerance:
-            raise ValueError(
-                f"{name}: a prefix in one chunk and teacher forcing differ by {difference:.1e} of the greatest "
-                f"log-probability, more than {tolerance:g}; nothing is timed; use another --precision, or mend the "
-                "model"
-            )
+        what = "a prefix in one chunk and teacher forcing"
+        refuse_disagreement(name, what, difference, "log-probability", tolerance)
     return models, task, {"prefix": (CHECKED_WINDOW - 1) * CHECKED_LENGTH, "tolerance": tolerance, "models": found}
 
 
@@ -167,8 +163,7 @@ def result(seconds, window, name, options):
     """Of one model and window: times, beside those of softmax and beside its own of the smallest window."""
     times = seconds[window, name]
     found = speed(times, options.batch_size * options.sentence_length)
-    parts = ("median", "minimum", "maximum")
-    found["seconds_per_sentence"] = {part: found["seconds"][part] / options.batch_size for part in parts}
+    found["seconds_per_sentence"] = shares(found["seconds"], options.batch_size)
     return {
         **found,
         "ratio": ratio(times, seconds[window, SOFTMAX]),

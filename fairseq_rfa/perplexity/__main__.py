@@ -10,7 +10,6 @@ such state; it scores each segment by itself (--context 0), or after the N token
 fairseq-eval-lm --context-window N with --tokens-per-sample as much greater.
 """
 
-import json
 import math
 import os
 
@@ -23,7 +22,7 @@ from ..documents.windows import read_documents
 from ..language.carrying import refuse_without_later_positions, refuse_without_state
 from ..language.stream import Stream
 from ..programs.checkpoint_file import check_output, whole_file
-from ..programs.program import errors_in_one_line, find_device, only_warnings, progress
+from ..programs.program import errors_in_one_line, find_device, only_warnings, progress, write_json
 from ..programs.trained_model import load_trained
 from .options import CARRIED, NAME, parse_arguments
 from .report import lines_of, make_report
@@ -134,9 +133,8 @@ def main(arguments=None):
             check_output(options.out)
         report = run(options)
         if options.out:
-            with whole_file(options.out) as name, open(name, "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
-                file.write("\n")
+            with whole_file(options.out) as name:
+                write_json(report, name)
     print("\n".join(lines_of(report)))
 
 

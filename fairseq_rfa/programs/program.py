@@ -135,6 +135,13 @@ def errors_in_one_line(name, sizes):
         sys.exit(f"{name}: interrupted, nothing is written")
 
 
+def write_json(report, path):
+    """Raises OSError."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
 def write(report, out, name, plot):
     """NAME.json and NAME.png in the folder out, both whole or neither.
 
@@ -149,9 +156,7 @@ def write(report, out, name, plot):
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=out) as unfinished:
             files = [os.path.join(unfinished, f"{name}.{ending}") for ending in ("json", "png")]
-            with open(files[0], "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
-                file.write("\n")
+            write_json(report, files[0])
             plot(report, files[1])
             for file in files:
                 os.replace(file, out / os.path.basename(file))

@@ -1,6 +1,5 @@
 """What a conversion did, by the names of the parameters."""
 
-import json
 import re
 from dataclasses import asdict, dataclass, field
 
@@ -8,6 +7,7 @@ import torch
 
 from ..functional.encoding import FEATURE_MAPS
 from ..model.parameters import OF_DECODER, attentions_of
+from ..programs.program import write_json
 from ..programs.signature import commit, version
 from .kinds import KINDS
 
@@ -57,9 +57,7 @@ class Report:
 
     def write(self, path):
         """As JSON. Raises OSError."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=2, ensure_ascii=False, allow_nan=False)
-            file.write("\n")
+        write_json(asdict(self), path)
 
     def signature_line(self):
         return "|".join(f"{name}:{value}" for name, value in self.signature.items())

@@ -2,10 +2,10 @@
 
 from argparse import Namespace
 
-from fairseq.data import Dictionary
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from ..programs.made_up_words import made_up_dictionary
 from .kinds import LANGUAGE_MODEL
 
 ADAPTIVE = "embed_tokens.embeddings."
@@ -33,7 +33,7 @@ def number_of_words(state, side):
 def task_with(state, kind):
     """A task whose vocabularies, of made-up words, are as large as those of a state dict."""
     sizes = [number_of_words(state, side) for side in kind.sides]
-    source = _dictionary(sizes[0])
+    source = made_up_dictionary(sizes[0])
     if kind is LANGUAGE_MODEL:
         size = len(state.get("decoder.output_projection.weight", source))  # adaptive ones are as large as the input
         return LanguageModelingTask(Namespace(), source, _same_or_other(source, size))
@@ -43,11 +43,4 @@ def task_with(state, kind):
 
 
 def _same_or_other(dictionary, size):
-    return dictionary if len(dictionary) == size else _dictionary(size)
-
-
-def _dictionary(size):
-    dictionary = Dictionary()
-    while len(dictionary) < size:
-        dictionary.add_symbol(f"word{len(dictionary)}")
-    return dictionary
+    return dictionary if len(dictionary) == size else made_up_dictionary(size)

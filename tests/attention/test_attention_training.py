@@ -6,13 +6,13 @@ import torch
 from fairseq_rfa.attention import CausalRFA
 from fairseq_rfa.attention.base import in_groups
 from helpers import call, largest_difference, make_causal, make_cross, random_tensor, trained_parameters
-from variants import CAUSAL, CROSS, each, each_variant
+from variants import CAUSAL, CROSS, ENCODER, each, each_variant
 
 WITHOUT_DRAWS = [name for name in CAUSAL + CROSS if name.split()[1] in ("elu", "learned", "hedgehog")]
 each_that_draws = each([name for name in CAUSAL + CROSS if name not in WITHOUT_DRAWS])
 
 
-@each_variant
+@each(CAUSAL + CROSS + ENCODER)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_zero_vectors(make, dtype):
     module = make().to(dtype)

@@ -170,20 +170,6 @@ def test_training_draws_and_evaluation_does_not(make):
     assert torch.equal(call(module), expected)
 
 
-@each_encoder
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
-def test_zero_vectors(make, dtype):
-    module = make().to(dtype)
-    with torch.no_grad():
-        for projection in (module.q_proj, module.k_proj, module.v_proj):
-            for parameter in projection.parameters():
-                parameter.zero_()
-    out = call(module, dtype=dtype)
-    out.float().sum().backward()
-    assert out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in trained_parameters(module).values())
-
-
 @each(["encoder gaussian", "encoder gaussian unnormalized", "encoder positive unnormalized", "encoder elu"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 def test_half_precision(make, dtype):
